@@ -1,0 +1,72 @@
+"""The one batch type: texts laid end to end, nothing padded.
+
+Shape suffixes: T packed tokens, B sequences.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cached_property
+from typing import NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+import torch
+
+IntArray = npt.NDArray[np.int64]
+
+
+class Run(NamedTuple):
+    """Neighbouring sequences of one shape: `num_seqs` of `length` rows each, starting at row `start`.
+
+    The first `num_keys` rows of each are visible to the others as keys.
+    """
+
+    start: int
+    num_seqs: int
+    length: int
+    num_keys: int
+
+
+@dataclass(frozen=True, kw_only=True)
+class PackedBatch:
+    """One step's tokens on the device, and the host's facts about them.
+
+    `seq_lens_np` counts the rows of each sequence in this step; `num_keys_np` counts those that other rows may attend
+    to (fewer than the rows only for query expansion that is not attended to). `positions_T` already carries the
+    family's position offset.
+    """
+
+    input_ids_T: torch.Tensor
+    positions_T: torch.Tensor
+    token_type_ids_T: torch.Tensor | None
+    cu_seqlens: torch.Tensor
+    """int32 `[B + 1]` on the device"""
+    seq_lens_np: IntArray
+    num_keys_np: IntArray
+
+    @property
+    def num_tokens(self) -> int:
+        return int(self.input_ids_T.shape[0])
+
+    @property
+    def num_seqs(self) -> int:
+        return len(self.seq_lens_np)
+
+    @cached_property
+    def max_seq_len(self) -> int:
+        return int(self.seq_lens_np.max(initial=0))
+
+    @cached_property
+    def runs(self) -> tuple[Run, ...]:
+        """Neighbouring sequences of equal length and equal number of keys, joined."""
+        runs: list[Run] = []
+        start = 0
+        for length, num_keys in zip(self.seq_lens_np.tolist(), self.num_keys_np.tolist(), strict=True):
+            last = runs[-1] if runs else None
+            if last is not None and (last.length, last.num_keys) == (length, num_keys):
+                runs[-1] = last._replace(num_seqs=last.num_seqs + 1)
+            else:
+                runs.append(Run(start, 1, length, num_keys))
+            start += length
+        return tuple(runs)

@@ -1,0 +1,87 @@
+"""What the engine answers. Arrays are numpy; nothing here needs torch."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+
+Float32Array = npt.NDArray[np.float32]
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class SparseVector:
+    """A vector of vocabulary size by its non-zero terms: `indices` rising token ids, `values` their weights."""
+
+    indices: npt.NDArray[np.int64]
+    values: Float32Array
+
+    def __len__(self) -> int:
+        return len(self.indices)
+
+    def to_dict(self) -> dict[int, float]:
+        """Return `{token id: weight}`."""
+        return dict(zip(self.indices.tolist(), self.values.tolist(), strict=True))
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Usage:
+    """What one request cost and what happened to its texts; each list has one entry for each text."""
+
+    num_tokens: list[int]
+    """Tokens that the model read, special ones included."""
+    truncated: list[bool]
+    """Whether the text was cut to the limit."""
+    queue_seconds: float = 0.0
+    inference_seconds: float = 0.0
+
+    @property
+    def total_tokens(self) -> int:
+        return sum(self.num_tokens)
+
+
+class Embeddings(np.ndarray):  # type: ignore[type-arg]
+    """A float32 array `(n, D)` that also carries `usage`; it behaves as the plain array everywhere else."""
+
+    usage: Usage | None = None
+    """Set on the array that the engine returned, not on slices of it."""
+
+    @classmethod
+    def wrap(cls, values: Float32Array, usage: Usage) -> Embeddings:
+        """Return a view of `values` with `usage` on it."""
+        view = values.view(cls)
+        view.usage = usage
+        return view
+
+    @property
+    def num_tokens(self) -> list[int]:
+        return [] if self.usage is None else self.usage.num_tokens
+
+    @property
+    def truncated(self) -> list[bool]:
+        return [] if self.usage is None else self.usage.truncated
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Encoded:
+    """Several outputs of one pass. What was not asked for is `None`."""
+
+    dense: Float32Array | None
+    """`(n, D)`"""
+    sparse: list[SparseVector] | None
+    multi_vector: list[npt.NDArray[np.floating]] | None
+    """one `(rows, D)` for each text"""
+    usage: Usage
+
+    @property
+    def num_tokens(self) -> list[int]:
+        return self.usage.num_tokens
+
+    @property
+    def truncated(self) -> list[bool]:
+        return self.usage.truncated
+
+    def __iter__(self) -> Iterator[object]:
+        raise TypeError("Encoded has no order: use .dense, .sparse and .multi_vector")

@@ -1,0 +1,83 @@
+"""What a request may ask of the pooling step. Free of torch."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, fields, replace
+from typing import Literal, get_args
+
+from cenote.errors import InputError
+
+Task = Literal["embed", "embed_sparse", "token_embed", "classify", "token_classify"]
+TASKS: tuple[Task, ...] = get_args(Task)
+
+Output = Literal["dense", "sparse", "multi_vector"]
+"""The names of `Engine.encode`'s outputs."""
+OUTPUT_TASKS: dict[Output, Task] = {"dense": "embed", "sparse": "embed_sparse", "multi_vector": "token_embed"}
+
+InputType = Literal["query", "document"]
+
+_INTERNAL_FIELDS = frozenset({"task", "requires_token_ids", "input_type", "num_skipped_tokens"})
+_TASK_FIELDS: dict[Task, frozenset[str]] = {
+    "embed": frozenset({"dimensions", "use_activation"}),
+    "embed_sparse": frozenset(),
+    "token_embed": frozenset({"dimensions", "use_activation"}),
+    "classify": frozenset({"use_activation"}),
+    "token_classify": frozenset({"use_activation", "step_tag_id", "returned_token_ids"}),
+}
+"""The caller's fields that each task understands; anything else is refused rather than ignored."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class PoolingParams:
+    """How one task pools one sequence. `None` means what the checkpoint asks for.
+
+    `task` must be set before the pooling step. `dimensions` cuts an embedding to its first values (matryoshka) before
+    it is normalised. `use_activation` switches the head's last step: L2 normalisation for embeddings, sigmoid, softmax
+    or the like for labels. `step_tag_id` and `returned_token_ids` choose rows and columns of a process reward model.
+    The last three are set by the engine, not by callers: `requires_token_ids` by `PoolingParamsUpdate.apply`,
+    `input_type` from the request, `num_skipped_tokens` where the checkpoint leaves the prompt out of the pooling.
+    """
+
+    task: Task | None = None
+    use_activation: bool | None = None
+    dimensions: int | None = None
+    step_tag_id: int | None = None
+    returned_token_ids: tuple[int, ...] | None = None
+    requires_token_ids: bool = False
+    input_type: InputType | None = None
+    num_skipped_tokens: int = 0
+
+    def verify(self) -> None:
+        """Raise `InputError` where a field is set that the task does not support, or no task is set."""
+        if self.task is None:
+            raise InputError("PoolingParams.task must be set before pooling", param="task")
+        if self.task not in TASKS:
+            raise InputError(f"unknown task {self.task!r}; known tasks: {', '.join(TASKS)}", param="task")
+        supported = _TASK_FIELDS[self.task]
+        for field in fields(self):
+            if field.name in _INTERNAL_FIELDS or getattr(self, field.name) is None:
+                continue
+            if field.name not in supported:
+                names = ", ".join(sorted(supported)) or "none"
+                raise InputError(
+                    f"the task {self.task!r} does not support {field.name!r}; it supports: {names}", param=field.name
+                )
+
+
+@dataclass(frozen=True)
+class PoolingParamsUpdate:
+    """What a pooler needs of a sequence's params. Updates of several poolers merge with `|`."""
+
+    requires_token_ids: bool = False
+
+    def __or__(self, other: PoolingParamsUpdate) -> PoolingParamsUpdate:
+        return PoolingParamsUpdate(requires_token_ids=self.requires_token_ids or other.requires_token_ids)
+
+    def apply(self, params: PoolingParams) -> PoolingParams:
+        """Return `params` with the needs of this update switched on."""
+        return replace(params, requires_token_ids=params.requires_token_ids or self.requires_token_ids)
+
+
+TaskParams = Mapping[Task, PoolingParams]
+"""The params of one sequence, one entry for each task that it was sent for."""
