@@ -1,0 +1,121 @@
+"""From what a checkpoint says, what the user asked and what the device can do, to what will be done, and why."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from cenote.checkpoint.spec import ModelSpec
+from cenote.config import EngineOptions
+from cenote.errors import OptionError
+from cenote.params import Task
+
+ACCELERATOR_STEP_TOKENS = 16_384
+CPU_STEP_TOKENS = 1_024
+"""The first guess; the runtime measures the real figure when it warms up."""
+
+_NO_FLOAT16 = ("gemma",)
+"""Families whose activations overflow float16."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class DeviceFacts:
+    """What the chosen device is: `kind` is `cpu` or `cuda`, `name` the string that torch takes."""
+
+    kind: str
+    name: str
+    description: str
+    bfloat16: bool
+    reason: str
+
+
+@dataclass(frozen=True, kw_only=True)
+class Decision:
+    """One decision and its reason."""
+
+    what: str
+    value: str
+    reason: str
+
+
+@dataclass(frozen=True, kw_only=True)
+class Decisions:
+    """What will be done with a checkpoint.
+
+    A step is filled up to `step_tokens`; a longer sequence runs alone, up to `max_batch_tokens`, which is never less
+    than `max_length`.
+    """
+
+    device: str
+    dtype: str
+    max_length: int
+    step_tokens: int
+    max_batch_tokens: int
+    tasks: tuple[Task, ...]
+    decisions: tuple[Decision, ...]
+
+    def __iter__(self) -> Iterator[Decision]:
+        return iter(self.decisions)
+
+
+def decide(spec: ModelSpec, options: EngineOptions, facts: DeviceFacts) -> Decisions:
+    """Take every decision about serving `spec`. Pure: it reads nothing but its arguments."""
+    dtype = _dtype(spec, options, facts)
+    max_length = _max_length(spec, options)
+    step, limit = _step_tokens(options, facts, int(max_length.value))
+    return Decisions(
+        device=facts.name,
+        dtype=dtype.value,
+        max_length=int(max_length.value),
+        step_tokens=int(step.value),
+        max_batch_tokens=int(limit.value),
+        tasks=spec.tasks,
+        decisions=(
+            Decision(what="device", value=facts.name, reason=facts.reason),
+            dtype,
+            Decision(what="tasks", value=", ".join(spec.tasks), reason="parts found in the checkpoint"),
+            max_length,
+            step,
+            limit,
+        ),
+    )
+
+
+def _dtype(spec: ModelSpec, options: EngineOptions, facts: DeviceFacts) -> Decision:
+    if options.dtype != "auto":
+        if options.dtype == "float16" and spec.model_type.startswith(_NO_FLOAT16):
+            raise OptionError(f"{spec.model_type} overflows float16; use bfloat16 or float32")
+        return Decision(what="dtype", value=options.dtype, reason="asked for")
+    if facts.kind == "cpu":
+        return Decision(what="dtype", value="float32", reason="the CPU is exact and fastest in float32")
+    stored = str(spec.config.get("dtype") or spec.config.get("torch_dtype") or "float32").removeprefix("torch.")
+    if stored == "bfloat16" and facts.bfloat16:
+        return Decision(what="dtype", value="bfloat16", reason="the checkpoint's own")
+    if spec.model_type.startswith(_NO_FLOAT16):
+        value = "bfloat16" if facts.bfloat16 else "float32"
+        return Decision(what="dtype", value=value, reason=f"{spec.model_type} overflows float16")
+    return Decision(what="dtype", value="float16", reason=f"half precision on {facts.description}; stored as {stored}")
+
+
+def _max_length(spec: ModelSpec, options: EngineOptions) -> Decision:
+    own, reason = spec.text.max_length, spec.text.max_length_reason
+    if options.max_length is not None:
+        if options.max_length > own:
+            raise OptionError(f"max_length {options.max_length} is over the checkpoint's limit of {own} ({reason})")
+        own, reason = options.max_length, f"asked for; the checkpoint allows {own}"
+    if options.max_batch_tokens is not None and options.max_batch_tokens < own:
+        own, reason = options.max_batch_tokens, f"lowered from {own}: a text must fit into max_batch_tokens"
+    return Decision(what="max_length", value=str(own), reason=reason)
+
+
+def _step_tokens(options: EngineOptions, facts: DeviceFacts, max_length: int) -> tuple[Decision, Decision]:
+    aim = CPU_STEP_TOKENS if facts.kind == "cpu" else ACCELERATOR_STEP_TOKENS
+    reason = "steps of about 100 ms, measured at start" if facts.kind == "cpu" else "fills the accelerator"
+    if options.max_batch_tokens is not None:
+        aim, reason = min(aim, options.max_batch_tokens), "asked for by max_batch_tokens"
+    limit = options.max_batch_tokens or max(aim, max_length)
+    limit_reason = "asked for" if options.max_batch_tokens else "the longest text must fit into one step"
+    return (
+        Decision(what="step_tokens", value=str(aim), reason=reason),
+        Decision(what="max_batch_tokens", value=str(limit), reason=limit_reason),
+    )

@@ -1,0 +1,103 @@
+"""Options: what a user may ask for. One field is one keyword, one flag, one environment variable and one line of docs.
+
+What was decided from them is another type: `cenote.checkpoint.decide.Decisions`.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import os
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, TypeVar
+
+from cenote.errors import OptionError
+
+T = TypeVar("T")
+
+DTYPES = ("auto", "float32", "float16", "bfloat16")
+
+
+def option(default: Any, *, help: str, env: str) -> Any:  # noqa: A002
+    """Declare one option: its only default, its only help text and its environment variable."""
+    return dataclasses.field(default=default, metadata={"help": help, "env": env})
+
+
+@dataclass(frozen=True, kw_only=True)
+class EngineOptions:
+    """How a checkpoint is loaded and run."""
+
+    device: str = option("auto", help="Device: auto, cpu, cuda or cuda:N.", env="CENOTE_DEVICE")
+    dtype: str = option(
+        "auto", help="Number type of the weights: auto, float32, float16, bfloat16.", env="CENOTE_DTYPE"
+    )
+    pooling: str | None = option(
+        None,
+        help="Pooling of the dense embedding where the checkpoint says nothing: cls, last, mean.",
+        env="CENOTE_POOLING",
+    )
+    task: str | None = option(
+        None,
+        help="Task of the model where the checkpoint leaves it open, such as embed or classify.",
+        env="CENOTE_TASK",
+    )
+    revision: str | None = option(None, help="Branch, tag or commit of a hub model.", env="CENOTE_REVISION")
+    max_length: int | None = option(
+        None, help="Longest text in tokens, at most the checkpoint's own limit.", env="CENOTE_MAX_LENGTH"
+    )
+    max_batch_tokens: int | None = option(
+        None, help="Most tokens in one step. Longer texts are then out of the limit.", env="CENOTE_MAX_BATCH_TOKENS"
+    )
+    any_dimensions: bool = option(
+        False,
+        help="Allow smaller `dimensions` on a model that was not trained for them (matryoshka).",
+        env="CENOTE_ANY_DIMENSIONS",
+    )
+    threads: int | None = option(
+        None, help="Compute threads of the process on a CPU; all cores by default.", env="CENOTE_THREADS"
+    )
+    verify: bool | None = option(
+        None,
+        help="Compare with plain transformers at start and refuse on a mismatch; by default for small models only.",
+        env="CENOTE_VERIFY",
+    )
+
+    def __post_init__(self) -> None:
+        if self.dtype not in DTYPES:
+            raise OptionError(f"dtype {self.dtype!r} is not one of {', '.join(DTYPES)}")
+        for name in ("max_length", "max_batch_tokens", "threads"):
+            value = getattr(self, name)
+            if value is not None and value < 1:
+                raise OptionError(f"{name} must be at least 1, not {value}")
+
+
+def from_keywords(options_type: type[T], keywords: Mapping[str, Any], environ: Mapping[str, str] | None = None) -> T:
+    """Build `options_type` from keywords, then the environment, then the defaults.
+
+    Unknown keywords raise `OptionError` and name the known ones.
+    """
+    known = {field.name: field for field in dataclasses.fields(options_type)}  # type: ignore[arg-type]
+    unknown = [name for name in keywords if name not in known]
+    if unknown:
+        raise OptionError(f"unknown option {unknown[0]!r}; known options: {', '.join(known)}")
+    env = os.environ if environ is None else environ
+    values = {
+        name: _parse(env[field.metadata["env"]], str(field.type), field.metadata["env"])
+        for name, field in known.items()
+        if field.metadata.get("env") in env
+    }
+    return options_type(**{**values, **keywords})
+
+
+def _parse(text: str, annotation: str, variable: str) -> Any:
+    kind = annotation.split(" | ")[0]
+    if kind == "int":
+        if not text.lstrip("-").isdigit():
+            raise OptionError(f"environment variable {variable} must be a whole number, not {text!r}")
+        return int(text)
+    if kind == "bool":
+        words = {"1": True, "true": True, "yes": True, "0": False, "false": False, "no": False}
+        if text.lower() not in words:
+            raise OptionError(f"environment variable {variable} must be true or false, not {text!r}")
+        return words[text.lower()]
+    return text
