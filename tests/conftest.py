@@ -1,0 +1,40 @@
+"""Shared fixtures: two threads, no hub, tiny checkpoints written once a session."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+os.environ["HF_HUB_OFFLINE"] = "1"
+os.environ["HF_HUB_DISABLE_TELEMETRY"] = "1"
+
+import pytest
+import torch
+
+from tiny import Head, tiny_checkpoint
+
+CheckpointFactory = Callable[..., Path]
+
+
+@pytest.fixture(scope="session", autouse=True)
+def _threads() -> None:
+    torch.set_num_threads(min(2, os.cpu_count() or 1))
+
+
+@pytest.fixture(scope="session")
+def checkpoint(tmp_path_factory: pytest.TempPathFactory) -> CheckpointFactory:
+    """`checkpoint(family, head="base", seed=0, **config_overrides)`: a folder, shared by the session. Do not write to
+    it; a test that adds or breaks files calls `tiny_checkpoint` with its own `tmp_path`.
+    """
+    folders: dict[str, Path] = {}
+
+    def make(family: str, *, head: Head = "base", seed: int = 0, **config_overrides: Any) -> Path:
+        key = repr((family, head, seed, sorted(config_overrides.items())))
+        if key not in folders:
+            folder = tmp_path_factory.mktemp(family)
+            folders[key] = tiny_checkpoint(family, folder, head=head, seed=seed, **config_overrides)
+        return folders[key]
+
+    return make
