@@ -38,7 +38,7 @@ class EngineOptions:
     )
     task: str | None = option(
         None,
-        help="Task of the model where the checkpoint leaves it open, such as embed or classify.",
+        help="Task of the model where the checkpoint leaves it open: embed, classify ....",
         env="CENOTE_TASK",
     )
     revision: str | None = option(None, help="Branch, tag or commit of a hub model.", env="CENOTE_REVISION")
@@ -90,7 +90,7 @@ def from_keywords(options_type: type[T], keywords: Mapping[str, Any], environ: M
 
 
 def _parse(text: str, annotation: str, variable: str) -> Any:
-    kind = annotation.split(" | ")[0]
+    kind = annotation.split(" | ", maxsplit=1)[0]
     if kind == "int":
         if not text.lstrip("-").isdigit():
             raise OptionError(f"environment variable {variable} must be a whole number, not {text!r}")

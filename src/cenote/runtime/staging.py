@@ -1,0 +1,95 @@
+"""Host buffers for what goes up: a ring, so that a step can be staged while the copy of the one before still runs.
+
+A buffer is rewritten only after the event of the copy that read it. Taking syncs out of a step without this rule is
+known to give stale positions and wrong numbers.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence as Many
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+
+from cenote.models.batch import IntArray, PackedBatch
+from cenote.runtime.device import Device, Event
+from cenote.runtime.request import Sequence
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class BatchLayout:
+    """What a model wants in its batch: where positions start, and whether token types are read."""
+
+    position_offset: int
+    uses_token_types: bool
+
+
+@dataclass(slots=True)
+class _Buffer:
+    host: torch.Tensor
+    copied: Event | None = None
+
+
+class Staging:
+    """A ring of `num_buffers` host buffers, one more than there are steps in flight."""
+
+    def __init__(self, device: Device, layout: BatchLayout, num_buffers: int | None = None) -> None:
+        self._device = device
+        self._layout = layout
+        size = num_buffers or device.steps_in_flight + 1
+        self._ring = [_Buffer(device.host_buffer(0, torch.int64)) for _ in range(size)]
+        self._turn = 0
+
+    def stage(self, sequences: Many[Sequence]) -> PackedBatch:
+        """Lay `sequences` end to end on the device: one copy of one buffer.
+
+        The buffer holds ids, positions, token types where the model reads them, and cumulated lengths.
+        """
+        lens_np = np.array([len(sequence) for sequence in sequences], dtype=np.int64)
+        num_tokens = int(lens_np.sum())
+        rows = 3 if self._layout.uses_token_types else 2
+        size = rows * num_tokens + len(sequences) + 1
+        buffer = self._claim(size)
+        self._fill(buffer.host.numpy(), sequences, lens_np)
+        device_buffer = self._device.copy_to_device(buffer.host[:size])
+        buffer.copied = self._device.record()
+        ids, positions, *types = device_buffer[: rows * num_tokens].view(rows, num_tokens)
+        return PackedBatch(
+            input_ids_T=ids,
+            positions_T=positions,
+            token_type_ids_T=types[0] if types else None,
+            cu_seqlens=device_buffer[rows * num_tokens :].to(torch.int32),
+            seq_lens_np=lens_np,
+            num_keys_np=np.array([sequence.num_keys for sequence in sequences], dtype=np.int64),
+        )
+
+    def _claim(self, size: int) -> _Buffer:
+        buffer = self._ring[self._turn]
+        self._turn = (self._turn + 1) % len(self._ring)
+        if buffer.copied is not None:
+            buffer.copied.wait()
+        if buffer.host.numel() < size:
+            buffer.host = self._device.host_buffer(max(size, 2 * buffer.host.numel()), torch.int64)
+        return buffer
+
+    def _fill(self, out_np: IntArray, sequences: Many[Sequence], lens_np: IntArray) -> None:
+        num_tokens = int(lens_np.sum())
+        ends_np = np.cumsum(lens_np)
+        np.concatenate([sequence.token_ids for sequence in sequences], out=out_np[:num_tokens])
+        starts_np = np.repeat(ends_np - lens_np, lens_np)
+        np.subtract(np.arange(num_tokens), starts_np, out=out_np[num_tokens : 2 * num_tokens])
+        out_np[num_tokens : 2 * num_tokens] += self._layout.position_offset
+        offset = 2 * num_tokens
+        if self._layout.uses_token_types:
+            types = [_token_types(sequence) for sequence in sequences]
+            np.concatenate(types, out=out_np[offset : offset + num_tokens])
+            offset += num_tokens
+        out_np[offset] = 0
+        out_np[offset + 1 : offset + 1 + len(lens_np)] = ends_np
+
+
+def _token_types(sequence: Sequence) -> IntArray:
+    if sequence.token_type_ids is not None:
+        return sequence.token_type_ids
+    return np.zeros(len(sequence), dtype=np.int64)
