@@ -71,6 +71,41 @@ class EngineOptions:
                 raise OptionError(f"{name} must be at least 1, not {value}")
 
 
+@dataclass(frozen=True, kw_only=True)
+class ServerOptions:
+    """How the HTTP server listens and what it accepts."""
+
+    host: str = option("127.0.0.1", help="Address to listen on; 0.0.0.0 for every network.", env="CENOTE_HOST")
+    port: int = option(8000, help="Port to listen on; 0 takes a free one.", env="CENOTE_PORT")
+    name: tuple[str, ...] = option(
+        (),
+        help="Name that clients ask for, one for each model in their order; by default the model's own name.",
+        env="CENOTE_NAME",
+    )
+    max_body_bytes: int = option(
+        32 * 1024 * 1024,
+        help="Largest request body in bytes; a larger one is answered with 413.",
+        env="CENOTE_MAX_BODY_BYTES",
+    )
+    max_items: int = option(2048, help="Most texts in one request.", env="CENOTE_MAX_ITEMS")
+    shutdown_timeout: int = option(
+        30,
+        help="Seconds that running requests get to finish when the server is stopped.",
+        env="CENOTE_SHUTDOWN_TIMEOUT",
+    )
+
+    def __post_init__(self) -> None:
+        if not 0 <= self.port <= 65535:
+            raise OptionError(f"port must be between 0 and 65535, not {self.port}")
+        for name in ("max_body_bytes", "max_items"):
+            if getattr(self, name) < 1:
+                raise OptionError(f"{name} must be at least 1, not {getattr(self, name)}")
+        if self.shutdown_timeout < 0:
+            raise OptionError(f"shutdown_timeout must not be negative, but is {self.shutdown_timeout}")
+        if any(not name.strip() for name in self.name) or len(set(self.name)) != len(self.name):
+            raise OptionError(f"name must be different, non-empty names, not {', '.join(map(repr, self.name))}")
+
+
 def from_keywords(options_type: type[T], keywords: Mapping[str, Any], environ: Mapping[str, str] | None = None) -> T:
     """Build `options_type` from keywords, then the environment, then the defaults.
 

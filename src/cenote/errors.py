@@ -4,7 +4,8 @@ CenoteError
 ├── InputError                 a request is wrong: names the parameter and the item          400
 │   ├── TooLongError           a text is over the limit and truncation is off                 400
 │   ├── UnsupportedTaskError   the model does not offer this task                             400
-│   └── UnknownModelError      no model of that name is loaded                                404
+│   ├── UnknownModelError      no model of that name is loaded                                404
+│   └── MediaTypeError         a request body of a type or encoding that is not read          415
 ├── OversizeError              a request that could never be scheduled                        413
 ├── BusyError                  the queue is full: try again later                             429
 ├── CheckpointError            a checkpoint cannot be served as it is                        start
@@ -53,6 +54,12 @@ class UnknownModelError(InputError):
     """No loaded model has the name that was asked for."""
 
     status = 404
+
+
+class MediaTypeError(InputError):
+    """The request body has a content type or a compression that the server does not read."""
+
+    status = 415
 
 
 class OversizeError(CenoteError):

@@ -1,0 +1,8 @@
+"""The API dialects, one file each, with a page `docs/api/<name>.md` and a test `tests/server/test_server_<name>.py`."""
+
+from cenote.server.dialect import Dialect
+from cenote.server.dialects.openai import OPENAI
+
+DIALECTS: tuple[Dialect, ...] = (OPENAI,)
+DEFAULT_DIALECT = OPENAI
+"""Whose words an error has where no dialect's route was met."""

@@ -1,0 +1,43 @@
+"""What Prometheus may read. Every label is bounded: served models, known routes, the statuses that we send."""
+
+from __future__ import annotations
+
+from prometheus_client import CollectorRegistry, Counter, Histogram, ProcessCollector, generate_latest
+
+from cenote.server.record import Record
+
+_LATENCY_BUCKETS = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0)
+
+
+class Metrics:
+    """The counters of one server, in a registry of their own."""
+
+    def __init__(self) -> None:
+        self._registry = CollectorRegistry()
+        ProcessCollector(registry=self._registry)
+        labels = ("model", "route")
+        self._requests = Counter("cenote_requests", "Requests answered.", (*labels, "status"), registry=self._registry)
+        self._seconds = Histogram(
+            "cenote_request_seconds",
+            "Seconds from the first byte of a request to the last byte of its answer.",
+            labels,
+            buckets=_LATENCY_BUCKETS,
+            registry=self._registry,
+        )
+        self._texts = Counter("cenote_texts", "Texts computed.", labels, registry=self._registry)
+        self._tokens = Counter("cenote_tokens", "Tokens read by the model.", labels, registry=self._registry)
+        self._truncated = Counter("cenote_truncated_texts", "Texts cut to the limit.", labels, registry=self._registry)
+
+    def observe(self, record: Record, seconds: float) -> None:
+        """Count one finished request."""
+        labels = (record.model, record.route)
+        self._requests.labels(*labels, str(record.status)).inc()
+        self._seconds.labels(*labels).observe(seconds)
+        if record.num_texts:
+            self._texts.labels(*labels).inc(record.num_texts)
+            self._tokens.labels(*labels).inc(record.num_tokens)
+            self._truncated.labels(*labels).inc(record.num_truncated)
+
+    def exposition(self) -> bytes:
+        """Return every metric in Prometheus' text format."""
+        return generate_latest(self._registry)

@@ -1,0 +1,52 @@
+"""The outermost middleware: gives a request its id and its record, and counts it when it is over."""
+
+from __future__ import annotations
+
+import os
+import re
+import time
+
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
+
+from cenote.server.metrics import Metrics
+from cenote.server.record import Record
+
+RECORD_KEY = "cenote.record"
+"""Where the ASGI scope keeps the `Record`."""
+
+_REQUEST_ID = re.compile(rb"[\x21-\x7e]{1,128}")
+
+
+class Observe:
+    """Pure ASGI middleware around everything else."""
+
+    def __init__(self, app: ASGIApp, metrics: Metrics) -> None:
+        self._app = app
+        self._metrics = metrics
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] != "http":
+            await self._app(scope, receive, send)
+            return
+        start = time.perf_counter()
+        record = Record(request_id=_request_id(scope))
+        scope[RECORD_KEY] = record
+
+        async def send_noted(message: Message) -> None:
+            if message["type"] == "http.response.start":
+                record.status = message["status"]
+                message["headers"] = [*message.get("headers", ()), *record.headers()]
+            await send(message)
+
+        try:
+            await self._app(scope, receive, send_noted)
+        finally:
+            self._metrics.observe(record, time.perf_counter() - start)
+
+
+def _request_id(scope: Scope) -> str:
+    """Return the client's own id where it is short and printable, else a new one."""
+    for name, value in scope["headers"]:
+        if name == b"x-request-id" and _REQUEST_ID.fullmatch(value):
+            return str(value, "ascii")
+    return os.urandom(16).hex()

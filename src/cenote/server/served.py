@@ -1,0 +1,44 @@
+"""The models of one server, by the names that clients ask for."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Mapping
+
+from cenote.engine import AsyncEngine
+from cenote.errors import InputError, UnknownModelError
+
+
+class ServedModels:
+    """A fixed, ordered set of engines."""
+
+    def __init__(self, engines: Mapping[str, AsyncEngine]) -> None:
+        self._engines = dict(engines)
+        self.started = int(time.time())
+        """Unix seconds"""
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        return tuple(self._engines)
+
+    def find(self, name: str | None) -> tuple[str, AsyncEngine]:
+        """Return the served name and the engine that a request means.
+
+        No name means the only model; raises `UnknownModelError` for a name that is not served.
+        """
+        if name is None:
+            if len(self._engines) == 1:
+                return next(iter(self._engines.items()))
+            raise InputError(f"`model` is required: this server has {self._listed()}", param="model")
+        if name not in self._engines:
+            raise UnknownModelError(
+                f"the model {name[:200]!r} is not served here; served: {self._listed()}", param="model"
+            )
+        return name, self._engines[name]
+
+    def unhealthy(self) -> list[str]:
+        """Return the names of the models that cannot answer any more."""
+        return [name for name, engine in self._engines.items() if not engine.healthy]
+
+    def _listed(self) -> str:
+        return ", ".join(self._engines)
