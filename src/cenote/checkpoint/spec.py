@@ -13,6 +13,7 @@ from typing import Any, Literal
 from cenote.params import Task
 
 PoolingMode = Literal["cls", "last", "mean", "max", "mean_sqrt_len", "weighted_mean"]
+PromptFamily = Literal["qwen3-reranker", "mxbai-rerank-v2", "bge-reranker-v2-gemma", "chat-template"]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -40,6 +41,8 @@ class EmbedSpec:
 
     `matryoshka` lists the sizes that the checkpoint was trained for; an empty tuple means trained for any size;
     `None` means not trained for smaller sizes. `include_prompt=False` leaves the prompt's tokens out of the pooling.
+    `default_dimensions` is the size that the checkpoint's own files ask for where a request asks for none
+    (sentence-transformers' `truncate_dim`).
     """
 
     modes: tuple[PoolingMode, ...]
@@ -47,6 +50,7 @@ class EmbedSpec:
     dense: tuple[DenseSpec, ...] = ()
     normalize: bool = False
     matryoshka: tuple[int, ...] | None = None
+    default_dimensions: int | None = None
     dimensions: int
     """Output width D before any cut."""
 
@@ -99,7 +103,8 @@ class ClassifySpec:
 
     `activation` is `"identity"`, `"sigmoid"`, `"softmax"`, `"auto"` (sigmoid for one column, softmax for more) or a
     class name of `torch.nn`. `kind` says what the numbers are for. `yes_token_id`/`no_token_id` are set where the score
-    is the difference of two rows of the vocabulary head of a causal model.
+    is the difference of two rows of the vocabulary head of a causal model; without `no_token_id` it is one row.
+    `prompt_family` names the prompt that an LLM reranker was trained with, where that is known.
     """
 
     kind: Literal["classifier", "cross_encoder", "reward", "llm_reranker"]
@@ -111,6 +116,7 @@ class ClassifySpec:
     logit_sigma: float = 1.0
     yes_token_id: int | None = None
     no_token_id: int | None = None
+    prompt_family: PromptFamily | None = None
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -130,8 +136,9 @@ class TokenClassifySpec:
 class ExpansionSpec:
     """ColBERT's two encodings of a text. Markers are token ids put after the first special token, prompts are strings.
 
-    A query is filled up with `mask_token_id` to `query_length` where `expand_queries`; other tokens attend to the
-    fill only where `attend_to_expansion`.
+    A query is cut to `query_length` and a document to `document_length` tokens, special tokens and marker included;
+    `None` means the model's own limit. Where `expand_queries`, a shorter query is then filled up with `mask_token_id`
+    to `fill_length`; other tokens attend to the fill only where `attend_to_expansion`.
     """
 
     query_marker_id: int | None = None
@@ -139,6 +146,7 @@ class ExpansionSpec:
     query_length: int | None = None
     document_length: int | None = None
     expand_queries: bool = False
+    fill_length: int | None = None
     mask_token_id: int | None = None
     attend_to_expansion: bool = False
 
@@ -155,6 +163,22 @@ class TextSpec:
     default_prompt_name: str | None = None
     uses_token_types: bool = False
     expansion: ExpansionSpec | None = None
+    chat_template: str | None = None
+    """The checkpoint's own template as Jinja source, set where a task formats its texts with one."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class ListwiseSpec:
+    """A listwise reranker (jina-reranker-v3): one prompt holds many documents and the query.
+
+    `token_embed` then gives one row for each `document_token_id`, then one for each `query_token_id`. A prompt holds
+    at most `max_documents`, each cut to `max_document_length` tokens.
+    """
+
+    document_token_id: int
+    query_token_id: int
+    max_documents: int
+    max_document_length: int
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -177,6 +201,7 @@ class ModelSpec:
     """The folder that was asked for, with `modules.json` where there is one."""
     revision: str | None = None
     config: Mapping[str, Any]
+    """`config.json` as transformers' own class of this family takes it: hub spellings translated, no `auto_map`."""
     model_type: str
     architecture: str
     hidden_size: int
@@ -189,6 +214,7 @@ class ModelSpec:
     token_embed: MultiVectorSpec | None = None
     classify: ClassifySpec | None = None
     token_classify: TokenClassifySpec | None = None
+    listwise: ListwiseSpec | None = None
     facts: tuple[Fact, ...] = ()
 
     @property

@@ -1,0 +1,170 @@
+"""Dense embedding: a sentence-transformers chain, or a plain backbone with the pooling that the user names."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import get_args
+
+from cenote.checkpoint.checkpoint import Checkpoint
+from cenote.checkpoint.dense import read_dense
+from cenote.checkpoint.modules import Module
+from cenote.checkpoint.parts import Parts
+from cenote.checkpoint.pooling_config import check_width, include_prompt, pooling_modes
+from cenote.checkpoint.spec import DenseSpec, EmbedSpec, Fact, MultiVectorSpec, PoolingMode
+from cenote.errors import CheckpointError
+
+POOLING_MODES: tuple[PoolingMode, ...] = get_args(PoolingMode)
+
+
+@dataclass(frozen=True)
+class _Chain:
+    """The modules behind a Pooling module."""
+
+    dense: tuple[DenseSpec, ...]
+    normalize: bool
+
+
+def from_modules(checkpoint: Checkpoint) -> Parts | None:
+    """Recognise Transformer, Pooling, any number of Dense, Normalize, in this order.
+
+    Raises `CheckpointError` for modules in an order that Cenote does not run.
+    """
+    rest = [module for module in checkpoint.modules[1:] if module.kind != "Dropout"]
+    if not rest or rest[0].kind != "Pooling":
+        return None
+    _refuse_templates(checkpoint)
+    modes, source = _modes(checkpoint, rest[0])
+    width = checkpoint.hidden_size * len(modes)
+    chain = _chain(checkpoint, rest[1:], width)
+    width = chain.dense[-1].out_features if chain.dense else width
+    embed = EmbedSpec(
+        modes=modes,
+        include_prompt=include_prompt(rest[0].config),
+        dense=chain.dense,
+        normalize=chain.normalize,
+        matryoshka=_matryoshka(checkpoint, width),
+        default_dimensions=_truncate_dim(checkpoint, width),
+        dimensions=width,
+    )
+    return Parts(embed=embed, token_embed=_token_embed(checkpoint, chain), facts=_facts(embed, source))
+
+
+def plain(checkpoint: Checkpoint) -> Parts | None:
+    """Recognise a backbone alone, where the user said how to pool it, or asked for its tokens."""
+    embed = None
+    if checkpoint.pooling is not None:
+        width = checkpoint.hidden_size
+        embed = EmbedSpec(
+            modes=(_option(checkpoint.pooling),), matryoshka=_matryoshka(checkpoint, width), dimensions=width
+        )
+    token_embed = _token_embed(checkpoint, _Chain((), False))
+    if embed is None and token_embed is None:
+        return None
+    return Parts(
+        embed=embed, token_embed=token_embed, facts=() if embed is None else _facts(embed, "the option pooling")
+    )
+
+
+def _modes(checkpoint: Checkpoint, module: Module) -> tuple[tuple[PoolingMode, ...], str]:
+    if checkpoint.pooling is not None:
+        return (_option(checkpoint.pooling),), "the option pooling"
+    check_width(module, checkpoint.hidden_size)
+    return pooling_modes(module), f"{module.folder.name}/config.json"
+
+
+def _option(pooling: str) -> PoolingMode:
+    mode = next((mode for mode in POOLING_MODES if mode == pooling), None)
+    if mode is None:
+        raise CheckpointError(f"the pooling {pooling!r} is not known; choose one of: {', '.join(POOLING_MODES)}")
+    return mode
+
+
+def _chain(checkpoint: Checkpoint, modules: Sequence[Module], width: int) -> _Chain:
+    dense: list[DenseSpec] = []
+    normalize = False
+    for module in modules:
+        if module.kind not in ("Dense", "Normalize") or (normalize and module.kind != "Normalize"):
+            order = ", ".join(each.kind for each in checkpoint.modules)
+            raise CheckpointError(
+                f"modules.json of {checkpoint.name} chains {order}; "
+                f"Cenote runs Transformer, Pooling, Dense ..., Normalize"
+            )
+        if module.config.get("module_input_name", "sentence_embedding") != "sentence_embedding":
+            raise CheckpointError(
+                f"{module.folder / 'config.json'} works on {module.config['module_input_name']!r}, "
+                f"which Cenote does not run behind a Pooling module"
+            )
+        if module.kind == "Normalize":
+            normalize = True
+            continue
+        dense.append(read_dense(module, width))
+        width = dense[-1].out_features
+    return _Chain(tuple(dense), normalize)
+
+
+def _matryoshka(checkpoint: Checkpoint, width: int) -> tuple[int, ...] | None:
+    """Return the trained sizes, by `matryoshka_dimensions`, `is_matryoshka` and `truncate_dim`."""
+    sizes = checkpoint.config.get("matryoshka_dimensions") or ()
+    truncate_dim = _truncate_dim(checkpoint, width)
+    if not isinstance(sizes, list | tuple) or not all(isinstance(size, int) and 0 < size <= width for size in sizes):
+        raise CheckpointError(
+            f"config.json of {checkpoint.name} has matryoshka_dimensions {sizes!r}, not sizes up to {width}"
+        )
+    if not sizes and checkpoint.config.get("is_matryoshka") is True:
+        return ()
+    named = set(sizes) | ({truncate_dim} if truncate_dim is not None else set())
+    return tuple(sorted(named)) or None
+
+
+def _truncate_dim(checkpoint: Checkpoint, width: int) -> int | None:
+    value = checkpoint.settings.get("truncate_dim")
+    if value is None or (isinstance(value, int) and value >= width):
+        return None
+    if not isinstance(value, int) or isinstance(value, bool) or value < 1:
+        raise CheckpointError(f"config_sentence_transformers.json has truncate_dim {value!r}, which is not a size")
+    return value
+
+
+def _token_embed(checkpoint: Checkpoint, chain: _Chain) -> MultiVectorSpec | None:
+    """Return normalised token vectors, offered where asked for: the Dense modules then work on each token."""
+    if checkpoint.task != "token_embed":
+        return None
+    dense = chain.dense
+    if dense and dense[0].in_features != checkpoint.hidden_size:
+        raise CheckpointError(
+            f"{checkpoint.name} joins several poolings before its Dense module: it has no token vectors"
+        )
+    return MultiVectorSpec(dense=dense, dimensions=dense[-1].out_features if dense else checkpoint.hidden_size)
+
+
+def _refuse_templates(checkpoint: Checkpoint) -> None:
+    modalities = checkpoint.module_settings.get("modality_config") or {}
+    if "message" in modalities:
+        raise CheckpointError(
+            f"sentence_bert_config.json of {checkpoint.name} sends texts through a chat template before they are "
+            f"embedded, which Cenote does not do yet"
+        )
+
+
+def _facts(embed: EmbedSpec, source: str) -> tuple[Fact, ...]:
+    facts = [Fact(what="pooling", value=" + ".join(embed.modes), source=source)]
+    facts += [
+        Fact(
+            what="dense",
+            value=f"{dense.in_features} -> {dense.out_features}, {dense.activation}"
+            + ("" if dense.bias else ", no bias"),
+            source=f"{dense.weights.path.parent.name}/{dense.weights.path.name}",
+        )
+        for dense in embed.dense
+    ]
+    if embed.normalize:
+        facts.append(Fact(what="normalize", value="L2", source="modules.json"))
+    if not embed.include_prompt:
+        facts.append(Fact(what="prompt", value="left out of the pooling", source=source))
+    return tuple(facts)
+
+
+def with_facts(parts: Parts, *facts: Fact) -> Parts:
+    """Return `parts` with more facts behind its own."""
+    return replace(parts, facts=parts.facts + facts)

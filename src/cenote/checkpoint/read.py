@@ -1,0 +1,123 @@
+"""From a folder to a `ModelSpec`."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any
+
+from cenote.checkpoint import embedding
+from cenote.checkpoint.checkpoint import Checkpoint, open_checkpoint
+from cenote.checkpoint.families import is_causal, type_vocab_size
+from cenote.checkpoint.limits import Limit, input_limit
+from cenote.checkpoint.parts import Parts
+from cenote.checkpoint.spec import Fact, ModelSpec, TextSpec
+from cenote.errors import CheckpointError
+from cenote.params import TASKS
+
+Recogniser = Callable[[Checkpoint], Parts | None]
+
+_RECOGNISERS: tuple[Recogniser, ...] = (embedding.from_modules, embedding.plain)
+"""The first that answers decides: the more specific a sign, the earlier it is looked for."""
+
+
+def read_checkpoint(
+    folder: Path,
+    *,
+    name: str | None = None,
+    revision: str | None = None,
+    task: str | None = None,
+    pooling: str | None = None,
+) -> ModelSpec:
+    """Read everything that a checkpoint says about itself, without loading a weight or touching the network.
+
+    `task` and `pooling` choose where the files leave it open. Raises `CheckpointError` where the checkpoint cannot be
+    served right: what is missing, unknown or ambiguous is named, with the options that would settle it.
+    """
+    if task is not None and task not in TASKS:
+        raise CheckpointError(f"the task {task!r} is not known; choose one of: {', '.join(TASKS)}")
+    checkpoint = open_checkpoint(Path(folder), name=name, task=task, pooling=pooling)
+    parts = _recognise(checkpoint)
+    limit = input_limit(checkpoint.config, checkpoint.module_settings, checkpoint.tokenizer_settings)
+    spec = ModelSpec(
+        name=checkpoint.name,
+        folder=checkpoint.folder,
+        root=checkpoint.root,
+        revision=revision,
+        config=checkpoint.config,
+        model_type=checkpoint.config["model_type"],
+        architecture=checkpoint.architecture,
+        hidden_size=checkpoint.hidden_size,
+        vocab_size=checkpoint.vocab_size,
+        is_causal=is_causal(checkpoint.config),
+        weight_files=checkpoint.weights.files,
+        text=_text(checkpoint, parts, limit),
+        embed=parts.embed,
+        embed_sparse=parts.embed_sparse,
+        token_embed=parts.token_embed,
+        classify=parts.classify,
+        token_classify=parts.token_classify,
+        listwise=parts.listwise,
+        facts=_facts(checkpoint, limit) + parts.facts,
+    )
+    if task is not None and task not in spec.tasks:
+        raise CheckpointError(f"{spec.name} does not offer the task {task!r}; it offers: {', '.join(spec.tasks)}")
+    return spec
+
+
+def _recognise(checkpoint: Checkpoint) -> Parts:
+    for recognise in _RECOGNISERS:
+        parts = recognise(checkpoint)
+        if parts is not None:
+            return parts
+    raise CheckpointError(
+        f"{checkpoint.name} ({checkpoint.architecture}) does not say how its token vectors become an embedding: it has "
+        f"no modules.json of sentence-transformers. Say it with --pooling {'|'.join(embedding.POOLING_MODES)} (the "
+        f"model card names the right one)"
+    )
+
+
+def _text(checkpoint: Checkpoint, parts: Parts, limit: Limit) -> TextSpec:
+    prompts = _prompts(checkpoint.settings)
+    default = checkpoint.settings.get("default_prompt_name")
+    if default is not None and default not in prompts:
+        raise CheckpointError(
+            f"config_sentence_transformers.json has default_prompt_name {default!r}, but only these prompts: "
+            f"{', '.join(prompts) or 'none'}"
+        )
+    return TextSpec(
+        tokenizer_folder=checkpoint.folder,
+        max_length=limit.tokens,
+        max_length_reason=limit.reason,
+        do_lower_case=bool(checkpoint.module_settings.get("do_lower_case", False)),
+        prompts=prompts,
+        default_prompt_name=default,
+        uses_token_types=type_vocab_size(checkpoint.config) > 1,
+        expansion=parts.expansion,
+    )
+
+
+def _prompts(settings: Mapping[str, Any]) -> dict[str, str]:
+    prompts = settings.get("prompts") or {}
+    if not isinstance(prompts, dict) or not all(isinstance(value, str | None) for value in prompts.values()):
+        raise CheckpointError(f"config_sentence_transformers.json has prompts that are not texts: {prompts!r}")
+    return {name: value for name, value in prompts.items() if value is not None}
+
+
+def _facts(checkpoint: Checkpoint, limit: Limit) -> tuple[Fact, ...]:
+    facts = [
+        Fact(what="architecture", value=checkpoint.architecture, source="config.json"),
+        Fact(what="weights", value=f"{len(checkpoint.weights.tensors)} names", source=_files(checkpoint)),
+        Fact(what="max_length", value=str(limit.tokens), source=limit.reason),
+    ]
+    prompts = _prompts(checkpoint.settings)
+    if prompts:
+        facts.append(Fact(what="prompts", value=", ".join(prompts), source="config_sentence_transformers.json"))
+    if checkpoint.module_settings.get("do_lower_case"):
+        facts.append(Fact(what="do_lower_case", value="true", source="sentence-transformers' settings"))
+    return tuple(facts)
+
+
+def _files(checkpoint: Checkpoint) -> str:
+    files = checkpoint.weights.files
+    return files[0].name if len(files) == 1 else f"{files[0].name} and {len(files) - 1} more"
