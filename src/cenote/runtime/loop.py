@@ -83,7 +83,7 @@ class Loop:
         """Queue `request`; its future gets the answer."""
         with self._wake:
             self._check_open()
-            admit(request, lane.requests)
+            admit(request, lane.requests, lane.num_steps)
             lane.requests.append(request)
             lane.unanswered.add(request)
             self._wake.notify()
@@ -181,9 +181,10 @@ class Loop:
 
     def _take(self, lane: Lane) -> list[Part]:
         with self._wake:
-            takes = plan(lane.requests, lane.step_tokens)
+            lane.num_steps += 1
+            takes = plan(lane.requests, lane.step_tokens, lane.num_steps)
             parts = [(take.request, position) for take in takes for position in _positions(take.request, take.num_seqs)]
-            commit(takes)
+            commit(takes, lane.num_steps)
             lane.requests = [request for request in lane.requests if request.num_waiting]
         return sorted(parts, key=lambda part: batch_order(part[0].sequences[part[1]]))
 
@@ -194,7 +195,6 @@ class Loop:
             self._isolate(step.lane, step.parts, error)
             return
         step.lane.busy_seconds += time.monotonic() - step.launched
-        step.lane.num_steps += 1
         for (request, position), result in zip(step.parts, results, strict=True):
             if isinstance(result, CenoteError):
                 self._drop(step.lane, request, result)

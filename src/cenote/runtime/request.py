@@ -47,7 +47,8 @@ class Request:
     """One caller's sequences on their way through the queue; `future` gets the `Answer` or the error.
 
     `order` lists the sequences by length, so that a step holds texts of like length; `next` is how many of them have
-    been scheduled. `virtual_time` is the scheduler's: tokens served so far, counted from those of its rivals.
+    been scheduled. `virtual_time` and `last_step` are the scheduler's: the tokens served so far, counted from those of
+    its rivals, and the number of the step that last served it.
     """
 
     sequences: list[Sequence]
@@ -55,6 +56,7 @@ class Request:
     order: list[int] = field(init=False)
     next: int = 0
     virtual_time: float = 0.0
+    last_step: int = 0
     results: list[Results | None] = field(init=False)
     num_done: int = 0
     submitted: float = field(default_factory=time.monotonic)

@@ -1,8 +1,8 @@
 """Which sequences run in the next step: a pure function of the queue.
 
 Requests are served by start-time fair queueing: each has a virtual time, the tokens that it was given, and the one that
-had least goes first. A newcomer starts level with the least served, so a short query does not wait behind a bulk job,
-and since virtual time only grows no request waits for ever.
+had least goes first. A newcomer starts level with the least served, so a short query does not wait behind a bulk job.
+So that a stream of newcomers cannot starve a longer request either, one that got nothing for `MAX_SKIPPED_STEPS` leads.
 """
 
 from __future__ import annotations
@@ -12,6 +12,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from cenote.runtime.request import Request
+
+MAX_SKIPPED_STEPS = 16
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -23,18 +25,23 @@ class Take:
     num_tokens: int
 
 
-def plan(requests: Sequence[Request], step_tokens: int) -> list[Take]:
-    """Choose what runs next: at most `step_tokens` tokens, or one longer sequence alone.
+def plan(requests: Sequence[Request], step_tokens: int, step: int) -> list[Take]:
+    """Choose what runs in step number `step`: at most `step_tokens` tokens, or one longer sequence alone.
 
-    Nothing is changed; `commit` does that. A sequence that does not fit leaves its place to shorter ones of other
+    `requests` are in the order of their arrival. Nothing is changed; `commit` does that. Of equally served requests
+    those that wait for their first turn lead. A sequence that does not fit leaves its place to shorter ones of other
     requests, and its request, being the least served, leads the next step.
     """
-    heap = [(request.virtual_time, rank, 0, 0) for rank, request in enumerate(requests) if request.num_waiting]
+    heap = [
+        (_rank_time(request, step), request.next > 0, rank, 0, 0)
+        for rank, request in enumerate(requests)
+        if request.num_waiting
+    ]
     heapq.heapify(heap)
     taken: dict[int, tuple[int, int]] = {}
     left = step_tokens
     while heap and left > 0:
-        time, rank, num_seqs, num_tokens = heapq.heappop(heap)
+        time, _, rank, num_seqs, num_tokens = heapq.heappop(heap)
         request = requests[rank]
         length = request.next_length(num_seqs)
         if length > left and taken:
@@ -42,20 +49,28 @@ def plan(requests: Sequence[Request], step_tokens: int) -> list[Take]:
         num_seqs, num_tokens, left = num_seqs + 1, num_tokens + length, left - length
         taken[rank] = (num_seqs, num_tokens)
         if num_seqs < request.num_waiting:
-            heapq.heappush(heap, (time + length, rank, num_seqs, num_tokens))
+            served = max(time, request.virtual_time) + length
+            heapq.heappush(heap, (served, True, rank, num_seqs, num_tokens))
     return [
         Take(request=requests[rank], num_seqs=num_seqs, num_tokens=num_tokens)
         for rank, (num_seqs, num_tokens) in taken.items()
     ]
 
 
-def commit(takes: Sequence[Take]) -> None:
-    """Note on the requests that `takes` are on their way."""
+def commit(takes: Sequence[Take], step: int) -> None:
+    """Note on the requests that `takes` are on their way in step number `step`."""
     for take in takes:
+        take.request.last_step = step
         take.request.next += take.num_seqs
         take.request.virtual_time += take.num_tokens
 
 
-def admit(request: Request, requests: Sequence[Request]) -> None:
-    """Give a newcomer the virtual time of the least served of `requests`."""
+def admit(request: Request, requests: Sequence[Request], step: int) -> None:
+    """Give a newcomer the virtual time of the least served of `requests`; `step` is the number of the last step."""
+    request.last_step = step
     request.virtual_time = min((other.virtual_time for other in requests), default=0.0)
+
+
+def _rank_time(request: Request, step: int) -> float:
+    overdue = step - request.last_step > MAX_SKIPPED_STEPS
+    return -1.0 if overdue else request.virtual_time

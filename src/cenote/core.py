@@ -1,0 +1,194 @@
+"""A checkpoint, opened: read, decided, loaded, warmed up, and taking work."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from collections.abc import Sequence as Many
+from concurrent.futures import Future
+from dataclasses import dataclass, replace
+from typing import Generic, TypeVar
+
+import torch
+
+from cenote.checkpoint import locate, read_checkpoint
+from cenote.checkpoint.decide import Decision, Decisions, decide
+from cenote.checkpoint.spec import Fact, ModelSpec
+from cenote.config import EngineOptions
+from cenote.errors import UnsupportedTaskError
+from cenote.models.load import load_model
+from cenote.models.verify import verify_model
+from cenote.outputs import Usage
+from cenote.params import PoolingParams, Task, TaskParams
+from cenote.pooling.build import build_pooler
+from cenote.runtime.device import DeviceFacts, device_facts, open_device
+from cenote.runtime.loop import Lane, Loop
+from cenote.runtime.request import Answer, Request, Sequence
+from cenote.runtime.runner import ModelRunner, with_updates
+from cenote.runtime.warmup import measure_step_tokens, warm_up
+from cenote.text.encoder import TextEncoder
+from cenote.text.tokenized import TokenizedText
+
+T = TypeVar("T")
+
+VERIFY_MAX_PARAMETERS = 150_000_000
+"""Models up to this size are compared with plain transformers at start unless the caller says otherwise."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class EngineInfo:
+    """What was read and decided about a loaded model; `dimensions` is the width of its dense embedding."""
+
+    name: str
+    architecture: str
+    tasks: tuple[Task, ...]
+    dimensions: int | None
+    max_length: int
+    dtype: str
+    device: str
+    num_parameters: int
+    decisions: tuple[Decision, ...]
+    facts: tuple[Fact, ...]
+    unused_weights: tuple[str, ...]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Pending(Generic[T]):
+    """Work that was queued: a future, and how its answer becomes what the caller asked for."""
+
+    future: Future[Answer]
+    assemble: Callable[[Answer], T]
+
+    def result(self) -> T:
+        """Wait for the answer."""
+        return self.assemble(self.future.result())
+
+
+@dataclass(frozen=True, kw_only=True)
+class Core:
+    """One model, ready: everything that a verb needs."""
+
+    spec: ModelSpec
+    info: EngineInfo
+    encoder: TextEncoder
+    lane: Lane
+    loop: Loop
+
+    def task_params(self, params: Many[PoolingParams], texts: Many[TokenizedText]) -> list[TaskParams]:
+        """Return the checked params of each text: `params` for all of them, with what is known of the text itself."""
+        for each in params:
+            self.check(each)
+        by_task = {each.task: each for each in params if each.task is not None}
+        checked = with_updates(by_task, self.lane.runner.pooler)
+        return [{task: _for_text(each, text, self.spec) for task, each in checked.items()} for text in texts]
+
+    def check(self, params: PoolingParams) -> None:
+        """Raise `InputError` where this model cannot do what `params` ask."""
+        params.verify()
+        assert params.task is not None
+        if params.task not in self.info.tasks:
+            offered = ", ".join(self.info.tasks)
+            raise UnsupportedTaskError(
+                f"model {self.info.name!r} does not offer the task {params.task!r}; it offers: {offered}", param="task"
+            )
+        self.lane.runner.pooler.verify_params(params.task, params)
+
+    def submit(self, texts: Many[TokenizedText], params: Many[TaskParams]) -> Future[Answer]:
+        """Queue one request of all `texts`."""
+        request = Request(
+            sequences=[
+                Sequence(
+                    token_ids=text.token_ids,
+                    token_type_ids=text.token_type_ids,
+                    num_keys=text.num_keys,
+                    params=task_params,
+                )
+                for text, task_params in zip(texts, params, strict=True)
+            ]
+        )
+        self.loop.submit(self.lane, request)
+        return request.future
+
+
+def open_core(model: str, options: EngineOptions, loop: Loop) -> Core:
+    """Open the checkpoint `model`, a folder or a hub id, and start serving it on `loop`.
+
+    Raises `CheckpointError` or `OptionError` where it cannot be served right.
+    """
+    located = locate(model, revision=options.revision)
+    spec = read_checkpoint(
+        located.folder, name=located.name, revision=located.revision, task=options.task, pooling=options.pooling
+    )
+    facts = device_facts(options.device)
+    decisions = decide(spec, options, facts)
+    encoder = TextEncoder(spec.text, vocab_size=spec.vocab_size, max_length=decisions.max_length)
+    if options.threads is not None:
+        torch.set_num_threads(options.threads)
+    return loop.call(lambda: _load(spec, options, (facts, decisions), encoder, loop))
+
+
+def _load(
+    spec: ModelSpec,
+    options: EngineOptions,
+    chosen: tuple[DeviceFacts, Decisions],
+    encoder: TextEncoder,
+    loop: Loop,
+) -> Core:
+    facts, decisions = chosen
+    device = open_device(facts)
+    loaded = load_model(spec, dtype=getattr(torch, decisions.dtype), device=device.torch_device)
+    verify = loaded.num_parameters <= VERIFY_MAX_PARAMETERS if options.verify is None else options.verify
+    if verify:
+        verify_model(loaded, spec)
+    pooler = build_pooler(spec, loaded, any_dimensions=options.any_dimensions)
+    runner = ModelRunner(loaded, pooler, device)
+    warm_up(runner, spec.tasks, step_tokens=decisions.step_tokens, max_length=decisions.max_length)
+    decisions = _measured(runner, decisions, options)
+    lane = Lane(runner=runner, step_tokens=decisions.step_tokens)
+    loop.add(lane)
+    info = EngineInfo(
+        name=spec.name,
+        architecture=spec.architecture,
+        tasks=spec.tasks,
+        dimensions=spec.embed.dimensions if spec.embed else None,
+        max_length=decisions.max_length,
+        dtype=decisions.dtype,
+        device=decisions.device,
+        num_parameters=loaded.num_parameters,
+        decisions=(*decisions, Decision(what="attention", value=loaded.attention.path, reason=loaded.attention.reason)),
+        facts=spec.facts,
+        unused_weights=tuple(loaded.unused_weights),
+    )
+    return Core(spec=spec, info=info, encoder=encoder, lane=lane, loop=loop)
+
+
+def _measured(runner: ModelRunner, decisions: Decisions, options: EngineOptions) -> Decisions:
+    """Put the measured step size of a CPU in place of the guess."""
+    if runner.device.torch_device.type != "cpu" or options.max_batch_tokens is not None:
+        return decisions
+    tokens = measure_step_tokens(runner, decisions.tasks[0], decisions.max_length)
+    measured = {
+        "step_tokens": Decision(what="step_tokens", value=str(tokens), reason="about 100 ms a step, measured at start")
+    }
+    return replace(
+        decisions,
+        step_tokens=tokens,
+        max_batch_tokens=max(tokens, decisions.max_length),
+        decisions=tuple(measured.get(decision.what, decision) for decision in decisions),
+    )
+
+
+def usage(texts: Many[TokenizedText], answer: Answer) -> Usage:
+    """Return what a request over `texts` cost."""
+    return Usage(
+        num_tokens=[len(text.token_ids) for text in texts],
+        truncated=[text.truncated for text in texts],
+        queue_seconds=answer.queue_seconds,
+        inference_seconds=answer.inference_seconds,
+    )
+
+
+def _for_text(params: PoolingParams, text: TokenizedText, spec: ModelSpec) -> PoolingParams:
+    skipped = text.num_prompt_tokens if spec.embed is not None and not spec.embed.include_prompt else 0
+    if params.input_type == text.input_type and params.num_skipped_tokens == skipped:
+        return params
+    return replace(params, input_type=text.input_type, num_skipped_tokens=skipped)

@@ -1,0 +1,146 @@
+"""Engine and AsyncEngine: the one door to a model, with the same verbs blocking and awaitable."""
+
+from __future__ import annotations
+
+import asyncio
+import functools
+import weakref
+from collections.abc import Awaitable, Callable
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Any, Concatenate, ParamSpec, Self, TypeVar
+
+from cenote import verbs
+from cenote.config import EngineOptions, from_keywords
+from cenote.core import Core, EngineInfo, Pending, open_core
+from cenote.errors import OptionError
+from cenote.runtime.loop import Loop
+from cenote.text.encoder import Texts
+
+P = ParamSpec("P")
+T = TypeVar("T")
+
+
+class _Door:
+    """A model and the loop that serves it. A loop that was handed in stays open when the engine closes."""
+
+    def __init__(
+        self,
+        model: str | Path,
+        options: EngineOptions | None = None,
+        *,
+        loop: Loop | None = None,
+        **keywords: Any,
+    ) -> None:
+        """Open `model`, a folder or a hub id.
+
+        `options`, or the same names as keywords, are those of `cenote.config.EngineOptions`. Raises `CheckpointError`
+        where the checkpoint cannot be served right and `OptionError` for an option that cannot be used.
+        """
+        if options is not None and keywords:
+            raise OptionError("give either options or keywords, not both")
+        options = options or from_keywords(EngineOptions, keywords)
+        self._loop = loop or Loop()
+        try:
+            self._core = open_core(str(model), options, self._loop)
+        except BaseException:
+            if loop is None:
+                self._loop.close()
+            raise
+        self._close = weakref.finalize(self, _close, self._loop, None if loop is None else self._core)
+
+    @property
+    def info(self) -> EngineInfo:
+        """What was read and decided, with the reasons."""
+        return self._core.info
+
+    @property
+    def healthy(self) -> bool:
+        """Whether the engine takes and answers requests."""
+        return self._loop.healthy
+
+    def close(self) -> None:
+        """Finish what is queued and refuse what comes; closing twice is harmless."""
+        self._close()
+
+
+def _close(loop: Loop, core: Core | None) -> None:
+    if core is None:
+        loop.close()
+    elif loop.healthy:
+        loop.remove(core.lane)
+
+
+def _blocking(verb: Callable[Concatenate[Core, P], Pending[T]]) -> Callable[Concatenate[Engine, P], T]:
+    @functools.wraps(verb)
+    def method(self: Engine, *args: P.args, **kwargs: P.kwargs) -> T:
+        return verb(self._core, *args, **kwargs).result()
+
+    return method
+
+
+def _awaitable(verb: Callable[Concatenate[Core, P], Pending[T]]) -> Callable[Concatenate[AsyncEngine, P], Awaitable[T]]:
+    @functools.wraps(verb)
+    async def method(self: AsyncEngine, *args: P.args, **kwargs: P.kwargs) -> T:
+        pending = await self._in_thread(functools.partial(verb, self._core, *args, **kwargs))
+        return pending.assemble(await asyncio.wrap_future(pending.future))
+
+    return method
+
+
+class Engine(_Door):
+    """A model behind blocking verbs; safe to call from several threads.
+
+    >>> with Engine("sentence-transformers/all-MiniLM-L6-v2") as engine:
+    ...     engine.embed(["a text", "another"]).shape
+    (2, 384)
+    """
+
+    embed = _blocking(verbs.embed)
+    encode = _blocking(verbs.encode)
+    pool = _blocking(verbs.pool)
+
+    def tokenize(self, texts: Texts) -> list[list[int]]:
+        """Return the token ids of each text, special tokens included, no prompt, nothing cut."""
+        return verbs.tokenize(self._core, texts)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+
+class AsyncEngine(_Door):
+    """The verbs of `Engine`, awaitable. Cancelling one takes its request out of the queue.
+
+    Tokenising runs on two threads of its own, so that the event loop stays free.
+    """
+
+    def __init__(
+        self, model: str | Path, options: EngineOptions | None = None, *, loop: Loop | None = None, **keywords: Any
+    ) -> None:
+        super().__init__(model, options, loop=loop, **keywords)
+        self._threads = ThreadPoolExecutor(max_workers=2, thread_name_prefix="cenote-text")
+
+    embed = _awaitable(verbs.embed)
+    encode = _awaitable(verbs.encode)
+    pool = _awaitable(verbs.pool)
+
+    async def tokenize(self, texts: Texts) -> list[list[int]]:
+        """Return the token ids of each text, special tokens included, no prompt, nothing cut."""
+        return await self._in_thread(functools.partial(verbs.tokenize, self._core, texts))
+
+    async def _in_thread(self, function: Callable[[], T]) -> T:
+        return await asyncio.get_running_loop().run_in_executor(self._threads, function)
+
+    def close(self) -> None:
+        super().close()
+        self._threads.shutdown(wait=False)
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        await self._in_thread(super().close)
+        self._threads.shutdown(wait=False)

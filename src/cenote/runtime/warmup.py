@@ -1,0 +1,56 @@
+"""Run every task once before the first request, through the same code as any step."""
+
+from __future__ import annotations
+
+import time
+
+import numpy as np
+import torch
+
+from cenote.errors import CenoteError, CheckpointError
+from cenote.params import PoolingParams, Task
+from cenote.runtime.request import Sequence
+from cenote.runtime.runner import ModelRunner, with_updates
+
+CPU_STEP_SECONDS = 0.1
+"""What a step on a CPU aims at: long enough to be efficient, short enough for others to get their turn."""
+CPU_PROBE_TOKENS = 256
+MIN_STEP_TOKENS = 256
+MAX_STEP_TOKENS = 16_384
+
+
+def warm_up(runner: ModelRunner, tasks: tuple[Task, ...], *, step_tokens: int, max_length: int) -> None:
+    """Run the largest step of every task on an accelerator, a small one on a CPU.
+
+    Running out of memory here raises `CheckpointError` that says which option to lower.
+    """
+    on_cpu = runner.device.torch_device.type == "cpu"
+    num_tokens = min(CPU_PROBE_TOKENS, step_tokens) if on_cpu else max(step_tokens, max_length)
+    for task in tasks:
+        try:
+            _step(runner, task, num_tokens, max_length)
+        except torch.OutOfMemoryError as error:
+            raise CheckpointError(
+                f"out of memory while warming up {task!r} with a step of {num_tokens} tokens: "
+                "lower max_batch_tokens or max_length"
+            ) from error
+
+
+def measure_step_tokens(runner: ModelRunner, task: Task, max_length: int) -> int:
+    """Return how many tokens the CPU runs in about `CPU_STEP_SECONDS`, from the faster of two warm steps."""
+    seconds = min(_step(runner, task, CPU_PROBE_TOKENS, max_length) for _ in range(2))
+    tokens = int(CPU_PROBE_TOKENS * CPU_STEP_SECONDS / seconds)
+    return max(MIN_STEP_TOKENS, min(tokens, MAX_STEP_TOKENS))
+
+
+def _step(runner: ModelRunner, task: Task, num_tokens: int, max_length: int) -> float:
+    """Run one step of about `num_tokens` made-up tokens and return its seconds."""
+    length = min(64, max_length)
+    params = with_updates({task: PoolingParams(task=task)}, runner.pooler)
+    ids = np.zeros(length, dtype=np.int64)
+    sequences = [Sequence(token_ids=ids, params=params, num_keys=length)] * max(1, num_tokens // length)
+    started = time.perf_counter()
+    for result in runner.launch(sequences).result():
+        if isinstance(result, CenoteError):
+            raise CheckpointError(f"the model gave no finite numbers while warming up {task!r}; try dtype float32")
+    return time.perf_counter() - started

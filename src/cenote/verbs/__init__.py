@@ -1,0 +1,12 @@
+"""What an engine can be asked to do, one file each.
+
+A verb takes the `Core` and the caller's arguments, refuses what is wrong, queues the rest and returns a `Pending`.
+`cenote.engine` turns each into a blocking and an awaitable method.
+"""
+
+from cenote.verbs.embed import embed
+from cenote.verbs.encode import encode
+from cenote.verbs.pool import pool
+from cenote.verbs.tokenize import tokenize
+
+__all__ = ["embed", "encode", "pool", "tokenize"]

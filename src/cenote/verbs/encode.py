@@ -1,0 +1,59 @@
+"""`engine.encode`: several outputs of each text from one pass."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence as Many
+
+import numpy as np
+
+from cenote.core import Core, Pending, usage
+from cenote.errors import InputError
+from cenote.outputs import Encoded
+from cenote.params import OUTPUT_TASKS, InputType, Output, PoolingParams
+from cenote.runtime.request import Answer
+from cenote.text.encoder import EncodeOptions, Texts
+
+
+def encode(
+    core: Core,
+    texts: Texts,
+    outputs: Many[Output] = ("dense", "sparse", "multi_vector"),
+    *,
+    input_type: InputType | None = None,
+    dimensions: int | None = None,
+    prompt_name: str | None = None,
+    prompt: str | None = None,
+    truncate: bool = True,
+) -> Pending[Encoded]:
+    """Run the model once over `texts` and give every one of `outputs`.
+
+    Returns `Encoded`: `.dense` `(n, D)`, `.sparse` a `SparseVector` for each text, `.multi_vector` an array `(rows, D)`
+    for each text, `None` for what was not asked for. `dimensions` cuts the dense vectors. Raises `UnsupportedTaskError`
+    for an output that the model does not have.
+    """
+    params = [_params(output, dimensions) for output in dict.fromkeys(outputs)]
+    if not params:
+        raise InputError(f"name at least one of {', '.join(OUTPUT_TASKS)}", param="outputs")
+    for each in params:
+        core.check(each)
+    tokenized = core.encoder.encode(
+        texts, EncodeOptions(input_type=input_type, prompt_name=prompt_name, prompt=prompt, truncate=truncate)
+    )
+    future = core.submit(tokenized, core.task_params(params, tokenized))
+
+    def assemble(answer: Answer) -> Encoded:
+        by_task = {each.task: [results[each.task] for results in answer.results] for each in params if each.task}
+        return Encoded(
+            dense=np.stack(by_task["embed"]) if "embed" in by_task else None,
+            sparse=by_task.get("embed_sparse"),
+            multi_vector=by_task.get("token_embed"),
+            usage=usage(tokenized, answer),
+        )
+
+    return Pending(future=future, assemble=assemble)
+
+
+def _params(output: Output, dimensions: int | None) -> PoolingParams:
+    if output not in OUTPUT_TASKS:
+        raise InputError(f"unknown output {output!r}; known outputs: {', '.join(OUTPUT_TASKS)}", param="outputs")
+    return PoolingParams(task=OUTPUT_TASKS[output], dimensions=dimensions if output == "dense" else None)

@@ -1,0 +1,51 @@
+"""`engine.pool`: the raw door to every task."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence as Many
+from dataclasses import replace
+
+import numpy as np
+import numpy.typing as npt
+
+from cenote.core import Core, Pending
+from cenote.errors import InputError
+from cenote.outputs import SparseVector
+from cenote.params import PoolingParams, Task, TaskParams
+from cenote.runtime.request import Answer
+from cenote.text.encoder import EncodeOptions, Texts
+from cenote.text.tokenized import TokenizedText
+
+
+def pool(
+    core: Core,
+    texts: Texts,
+    task: Task,
+    params: PoolingParams | Many[PoolingParams] | None = None,
+) -> Pending[list[npt.NDArray[np.generic] | SparseVector]]:
+    """Pool `texts` for `task` without prompts, markers or expansion: one array for each text.
+
+    `params` are one `PoolingParams` for all texts or one for each. A text over the limit is refused, never cut.
+    Sparse tasks give a `SparseVector` for each text.
+    """
+    each = [params] if isinstance(params, PoolingParams) else list(params or [PoolingParams()])
+    each = [replace(one, task=task) for one in each]
+    for one in each:
+        core.check(one)
+    tokenized = core.encoder.encode(texts, EncodeOptions(raw=True, truncate=False))
+    future = core.submit(tokenized, _for_each(core, each, tokenized))
+
+    def assemble(answer: Answer) -> list[npt.NDArray[np.generic] | SparseVector]:
+        return [results[task] for results in answer.results]
+
+    return Pending(future=future, assemble=assemble)
+
+
+def _for_each(core: Core, params: list[PoolingParams], texts: list[TokenizedText]) -> list[TaskParams]:
+    if len(params) == 1:
+        return core.task_params(params, texts)
+    if len(params) != len(texts):
+        raise InputError(
+            f"{len(params)} params for {len(texts)} texts: give one for all or one for each", param="params"
+        )
+    return [core.task_params([one], [text])[0] for one, text in zip(params, texts, strict=True)]
