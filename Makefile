@@ -23,10 +23,6 @@ help: ## Show this list
 
 serve: $(SERVER_STAMP) ## Install, fetch the default model and serve it (HOST, PORT, MODEL, ARGS)
 	@$(if $(filter models/all-MiniLM-L6-v2,$(MODEL)),$(FETCH) all-MiniLM-L6-v2 > /dev/null)
-	@echo "When the server is ready, try in another terminal:"
-	@echo
-	@echo "  curl -s http://$(HOST):$(PORT)/v1/embeddings -H 'Content-Type: application/json' -d '{\"model\": \"$(notdir $(MODEL))\", \"input\": \"The water is clear.\"}'"
-	@echo
 	@exec $(BIN)/cenote serve $(MODEL) --host $(HOST) --port $(PORT) $(ARGS)
 
 test: $(DEV_STAMP) ## Run every test (ARGS go to pytest)
