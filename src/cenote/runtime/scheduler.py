@@ -33,7 +33,7 @@ def plan(requests: Sequence[Request], step_tokens: int, step: int) -> list[Take]
     requests, and its request, being the least served, leads the next step.
     """
     heap = [
-        (_rank_time(request, step), request.next > 0, rank, 0, 0)
+        (*_turn(request, step), rank, 0, 0)
         for rank, request in enumerate(requests)
         if request.num_waiting
     ]
@@ -71,6 +71,6 @@ def admit(request: Request, requests: Sequence[Request], step: int) -> None:
     request.virtual_time = min((other.virtual_time for other in requests), default=0.0)
 
 
-def _rank_time(request: Request, step: int) -> float:
+def _turn(request: Request, step: int) -> tuple[float, bool]:
     overdue = step - request.last_step > MAX_SKIPPED_STEPS
-    return -1.0 if overdue else request.virtual_time
+    return (-1.0, False) if overdue else (request.virtual_time, request.next > 0)
