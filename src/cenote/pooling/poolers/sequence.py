@@ -1,0 +1,77 @@
+"""One output for a whole sequence: a pooling method and a head."""
+
+from __future__ import annotations
+
+from typing import Protocol
+
+import torch
+
+from cenote.checkpoint.spec import EmbedSpec, PoolingMode
+from cenote.params import PoolingParams, Task
+from cenote.pooling.dimensions import DimensionRule
+from cenote.pooling.heads import EmbeddingOptions, EmbeddingPoolerHead
+from cenote.pooling.metadata import PoolingMetadata
+from cenote.pooling.methods.base import SequencePoolingMethod
+from cenote.pooling.methods.cls import CLSPool
+from cenote.pooling.methods.concat import ConcatPool
+from cenote.pooling.methods.last import LastPool
+from cenote.pooling.methods.max import MaxPool
+from cenote.pooling.methods.mean import MeanPool
+from cenote.pooling.methods.mean_sqrt_len import MeanSqrtLenPool
+from cenote.pooling.methods.weighted_mean import WeightedMeanPool
+from cenote.pooling.output import PoolerOutput
+from cenote.pooling.pooler import Pooler
+from cenote.pooling.weights import load_projector
+
+METHODS: dict[PoolingMode, type[SequencePoolingMethod]] = {
+    "cls": CLSPool,
+    "last": LastPool,
+    "mean": MeanPool,
+    "max": MaxPool,
+    "mean_sqrt_len": MeanSqrtLenPool,
+    "weighted_mean": WeightedMeanPool,
+}
+
+
+class SequenceHead(Protocol):
+    """What becomes of one pooled row for each sequence."""
+
+    task: Task
+
+    def verify_params(self, params: PoolingParams) -> None: ...
+
+    def __call__(self, pooled_data: torch.Tensor, pooling_metadata: PoolingMetadata) -> PoolerOutput: ...
+
+
+class SequencePooler(Pooler):
+    """Pool each sequence to one row `[B, H]` and give it to the head."""
+
+    def __init__(self, pooling: SequencePoolingMethod, head: SequenceHead) -> None:
+        super().__init__()
+        self.pooling = pooling
+        self.head = head
+
+    def get_supported_tasks(self) -> frozenset[Task]:
+        return frozenset({self.head.task})
+
+    def needs_all_rows(self) -> bool:
+        return self.pooling.needs_all_rows
+
+    def verify_params(self, params: PoolingParams) -> None:
+        self.head.verify_params(params)
+
+    def forward(self, hidden_states: torch.Tensor, pooling_metadata: PoolingMetadata) -> PoolerOutput:
+        return self.head(self.pooling(hidden_states, pooling_metadata), pooling_metadata)
+
+
+def pooling_method(modes: tuple[PoolingMode, ...]) -> SequencePoolingMethod:
+    """Return the method for these modes; several are joined in order."""
+    methods = [METHODS[mode]() for mode in modes]
+    return methods[0] if len(methods) == 1 else ConcatPool(methods)
+
+
+def pooler_for_embed(spec: EmbedSpec, any_dimensions: bool = False) -> SequencePooler:
+    """Build the dense embedding of a checkpoint; raise `CheckpointError` where its Dense weights cannot be used."""
+    rule = DimensionRule(spec.dimensions, spec.matryoshka, any_dimensions)
+    head = EmbeddingPoolerHead(load_projector(spec.dense), EmbeddingOptions(rule, spec.normalize))
+    return SequencePooler(pooling_method(spec.modes), head)
