@@ -1,0 +1,233 @@
+"""Strings and token ids in, sequences out: the one door to the text layer."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cached_property, lru_cache
+
+import numpy as np
+
+from cenote.checkpoint.spec import TextSpec
+from cenote.errors import InputError, OptionError, TooLongError
+from cenote.text.colbert import expand_query, length_limit, marked_frame
+from cenote.text.content import Content, Wanted, read_contents
+from cenote.text.frame import Frame, read_pair_frame, read_single_frame
+from cenote.text.inputs import Inputs, Place, Texts, read_inputs
+from cenote.text.load import load_tokenizer
+from cenote.text.locality import read_locality
+from cenote.text.options import EncodeOptions, PairOptions, TruncationSide
+from cenote.text.pairs import PairEncoder
+from cenote.text.prompts import choose_prompt
+from cenote.text.tokenized import IntArray, TokenizedText
+from cenote.text.truncate import cut
+from cenote.text.unicode import scalar_text
+
+__all__ = ["EncodeOptions", "PairOptions", "TextEncoder", "Texts"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Plan:
+    """What is the same for all texts of one request. `limit` counts every token of a sequence."""
+
+    frame: Frame
+    limit: int
+    side: TruncationSide
+    prompt: str
+    options: EncodeOptions
+
+    @property
+    def room(self) -> int:
+        """Most tokens of prompt and text, special tokens and markers not counted."""
+        return self.limit - self.frame.size
+
+    def check_length(self, place: Place, length: int, *, is_exact: bool = True) -> None:
+        """Raise `TooLongError` where a sequence of this length may not be cut."""
+        if length > self.limit and not self.options.truncate:
+            count = f"{length}" if is_exact else f"more than {length}"
+            raise TooLongError(
+                f"{place} has {count} tokens and the limit is {self.limit}: shorten it or allow truncation",
+                param=place.param,
+                index=place.index,
+            )
+
+
+class TextEncoder:
+    """Turns texts into `TokenizedText`s as the checkpoint asks for. Safe to call from several threads at once.
+
+    `vocab_size` is the model's: larger ids are refused. `max_length` is the most tokens of a sequence, special ones
+    included. Encoding takes CPU time: keep it off an event loop.
+    """
+
+    def __init__(self, spec: TextSpec, *, vocab_size: int, max_length: int) -> None:
+        _set_parallelism()
+        self.spec = spec
+        self.vocab_size = vocab_size
+        self.max_length = max_length
+        self._tokenizer = load_tokenizer(spec)
+        self._backend = self._tokenizer.backend
+        self._frame = read_single_frame(self._backend)
+        self._locality = read_locality(self._backend)
+        self._has_types = spec.uses_token_types and self._tokenizer.gives_token_types
+        self._prompt_ids = lru_cache(maxsize=256)(self._read_prompt)
+        if max_length < max(1, self._frame.size):
+            raise OptionError(
+                f"max_length {max_length} leaves no room: this tokenizer adds {self._frame.size} special tokens"
+            )
+
+    def encode(self, texts: Texts, options: EncodeOptions | None = None) -> list[TokenizedText]:
+        """Return one sequence for each text, in order.
+
+        Strings get the prompt and the special tokens of the tokenizer; an empty or blank string is the special tokens
+        only. Token ids are taken as they are: no special tokens, no prompt, no markers, no expansion. Both are cut in
+        ids; special tokens, an appended EOS included, are never cut off. Raises `InputError` that names the text at
+        fault, `TooLongError` where it is over the limit and `truncate` is off.
+        """
+        options = options or EncodeOptions()
+        inputs = read_inputs(texts, param=options.param, vocab_size=self.vocab_size)
+        plan = self._plan(options)
+        if inputs.token_ids is not None:
+            return [
+                self._from_ids(ids, place, plan) for ids, place in zip(inputs.token_ids, inputs.places, strict=True)
+            ]
+        return self._from_strings(inputs, plan)
+
+    def encode_pairs(
+        self, queries: str | Sequence[str], documents: str | Sequence[str], options: PairOptions | None = None
+    ) -> list[TokenizedText]:
+        """Return one sequence for each pair of a query and a document: 1:1, 1:N or N:N. A prompt goes before the query.
+
+        Ids and token types are those of the tokenizer for the pair. Raises `InputError` that names the text at fault,
+        `CheckpointError` where the tokenizer has no form for pairs.
+        """
+        options = options or PairOptions()
+        prompt = scalar_text(choose_prompt(self.spec, options))
+        return self._pairs.encode(queries, documents, prompt, options)
+
+    def tokenize(self, texts: Texts, *, add_special_tokens: bool = True, param: str = "texts") -> list[list[int]]:
+        """Return the ids of each text: no prompt, nothing cut. Token ids come back as they are."""
+        inputs = read_inputs(texts, param=param, vocab_size=self.vocab_size)
+        if inputs.token_ids is not None:
+            return [ids.tolist() for ids in inputs.token_ids]
+        encodings = self._backend.encode_batch_fast(inputs.texts or [], add_special_tokens=add_special_tokens)
+        return [encoding.ids for encoding in encodings]
+
+    def token_strings(self, token_ids: Sequence[int] | IntArray) -> list[str]:
+        """Return the vocabulary's string for each id; ids that only the model has are given as `<id N>`."""
+        strings = ((int(i), self._backend.id_to_token(int(i))) for i in token_ids)
+        return [f"<id {i}>" if string is None else string for i, string in strings]
+
+    def decode(self, token_ids: Sequence[int] | IntArray, *, skip_special_tokens: bool = True) -> str:
+        """Return the text that the tokenizer makes of ids. Raise `InputError` for ids that the model does not have."""
+        inputs = read_inputs([token_ids], param="tokens", vocab_size=self.vocab_size)
+        ids = (inputs.token_ids or [])[0].tolist()
+        decoded: str = self._tokenizer.hf.decode(ids, skip_special_tokens=skip_special_tokens)
+        return decoded
+
+    @cached_property
+    def _pairs(self) -> PairEncoder:
+        return PairEncoder(
+            backend=self._backend,
+            locality=self._locality,
+            frame=read_pair_frame(self._backend),
+            has_types=self._has_types,
+            max_length=self.max_length,
+            side=self._tokenizer.truncation_side,
+        )
+
+    def _plan(self, options: EncodeOptions) -> _Plan:
+        frame, limit = self._frame, min(self.max_length, options.max_length or self.max_length)
+        expansion = self.spec.expansion
+        if expansion is not None and options.input_type is not None and not options.raw:
+            frame = marked_frame(frame, expansion, options.input_type)
+            limit = min(limit, length_limit(expansion, options.input_type) or limit)
+        if limit < frame.size:
+            raise InputError(
+                f"max_length {limit} leaves no room: this model adds {frame.size} special tokens", param="max_length"
+            )
+        return _Plan(
+            frame=frame,
+            limit=limit,
+            side=options.truncation_side or self._tokenizer.truncation_side,
+            prompt="" if options.raw else scalar_text(choose_prompt(self.spec, options, options.input_type)),
+            options=options,
+        )
+
+    def _from_ids(self, ids: IntArray, place: Place, plan: _Plan) -> TokenizedText:
+        plan.check_length(place, len(ids))
+        kept = cut(ids, plan.limit, plan.side)
+        return TokenizedText(
+            token_ids=kept,
+            token_type_ids=np.zeros(len(kept), np.int64) if self._has_types else None,
+            num_keys=len(kept),
+            truncated=len(kept) < len(ids),
+            input_type=plan.options.input_type,
+        )
+
+    def _from_strings(self, inputs: Inputs, plan: _Plan) -> list[TokenizedText]:
+        options = plan.options
+        wanted = Wanted(limit=plan.room, side=plan.side, offsets=options.offsets, exact=not options.truncate)
+        texts = [plan.prompt + text for text in inputs.texts or []]
+        contents = read_contents(self._backend, self._locality, texts, wanted)
+        sequences = [self._frame_text(*pair, plan) for pair in zip(contents, inputs.places, strict=True)]
+        expansion = self.spec.expansion
+        if expansion is None or options.input_type != "query" or options.raw:
+            return sequences
+        return [expand_query(sequence, expansion, self.max_length) for sequence in sequences]
+
+    def _frame_text(self, content: Content, place: Place, plan: _Plan) -> TokenizedText:
+        plan.check_length(place, content.length + plan.frame.size, is_exact=content.is_exact)
+        ids = plan.frame.join(content.ids)
+        if not len(ids):
+            raise place.error("has no tokens: this model's tokenizer adds no special tokens to an empty text")
+        num_kept = len(content.ids)
+        return TokenizedText(
+            token_ids=ids,
+            token_type_ids=plan.frame.token_types(num_kept) if self._has_types else None,
+            num_keys=len(ids),
+            truncated=num_kept < content.length,
+            num_prompt_tokens=self._num_prompt_rows(plan, num_lost=content.length - num_kept),
+            input_type=plan.options.input_type,
+            offsets=_offsets(content, plan),
+        )
+
+    def _num_prompt_rows(self, plan: _Plan, num_lost: int) -> int:
+        """Count as sentence-transformers does: the prompt encoded alone, less a special token at its end.
+
+        Where the left end was cut, only what is left of the prompt counts.
+        """
+        if not plan.prompt:
+            return 0
+        alone = plan.frame.join(cut(self._prompt_ids(plan.prompt), plan.room, plan.side))
+        num_rows = len(alone) - int(len(alone) > 0 and int(alone[-1]) in self._tokenizer.special_ids)
+        return max(plan.frame.num_leading, num_rows - num_lost) if plan.side == "left" else num_rows
+
+    def _read_prompt(self, prompt: str) -> IntArray:
+        return np.array(self._backend.encode(prompt, add_special_tokens=False).ids, np.int64)
+
+
+def _offsets(content: Content, plan: _Plan) -> IntArray | None:
+    """Move offsets from the string with its prompt to the caller's own; -1 where there is no text of the caller's."""
+    if content.offsets is None:
+        return None
+    shift = len(plan.prompt)
+    spans = np.maximum(content.offsets - shift, 0)
+    if shift:
+        spans[content.offsets[:, 1] <= shift] = -1
+    before, after = (np.full((len(part), 2), -1, np.int64) for part in plan.frame.parts)
+    return np.concatenate([before, spans, after])
+
+
+def _set_parallelism() -> None:
+    """Let the Rust tokenizers use all cores, unless the environment says otherwise.
+
+    A forked child must not: it would wait for threads that it does not have. Set explicitly, they do not warn either.
+    """
+    if "TOKENIZERS_PARALLELISM" not in os.environ:
+        os.environ["TOKENIZERS_PARALLELISM"] = "true"
+        os.register_at_fork(after_in_child=_stay_serial)
+
+
+def _stay_serial() -> None:
+    os.environ["TOKENIZERS_PARALLELISM"] = "false"

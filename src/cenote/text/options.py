@@ -1,0 +1,85 @@
+"""What a request may ask of the text layer."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal, get_args
+
+from cenote.errors import InputError
+from cenote.params import InputType
+
+TruncationSide = Literal["left", "right"]
+PairTruncation = Literal["longest_first", "only_second"]
+
+
+@dataclass(frozen=True, kw_only=True)
+class EncodeOptions:
+    """How texts become sequences. `None` means what the checkpoint asks for.
+
+    One prompt is put before each text: `prompt`, else the one named `prompt_name`, else the one that the checkpoint has
+    for `input_type`, else its default. `raw` adds no prompt, no markers and no query expansion; special tokens stay.
+    `truncate=False` refuses a text that is over the limit. `truncation_side` names the end that is cut; `max_length`
+    lowers the model's limit, never raises it. `offsets` asks for character spans. `param` is the name that errors give
+    to the texts.
+    """
+
+    input_type: InputType | None = None
+    prompt_name: str | None = None
+    prompt: str | None = None
+    truncate: bool = True
+    truncation_side: TruncationSide | None = None
+    raw: bool = False
+    max_length: int | None = None
+    offsets: bool = False
+    param: str = "texts"
+
+    def __post_init__(self) -> None:
+        _one_of("input_type", self.input_type, get_args(InputType))
+        _one_of("truncation_side", self.truncation_side, get_args(TruncationSide))
+        _text("prompt", self.prompt)
+        _text("prompt_name", self.prompt_name)
+        _positive("max_length", self.max_length)
+
+
+@dataclass(frozen=True, kw_only=True)
+class PairOptions:
+    """How pairs of a query and a document become sequences.
+
+    `max_query_tokens` and `max_document_tokens` cut each text on its own first. Of what is then still too long,
+    `longest_first` shortens the longer text, then both; `only_second` shortens the document alone. The prompt goes
+    before the query.
+    """
+
+    prompt_name: str | None = None
+    prompt: str | None = None
+    truncate: bool = True
+    truncation: PairTruncation = "longest_first"
+    truncation_side: TruncationSide | None = None
+    max_length: int | None = None
+    max_query_tokens: int | None = None
+    max_document_tokens: int | None = None
+    query_param: str = "query"
+    document_param: str = "documents"
+
+    def __post_init__(self) -> None:
+        _one_of("truncation", self.truncation, get_args(PairTruncation))
+        _one_of("truncation_side", self.truncation_side, get_args(TruncationSide))
+        _text("prompt", self.prompt)
+        _text("prompt_name", self.prompt_name)
+        for name in ("max_length", "max_query_tokens", "max_document_tokens"):
+            _positive(name, getattr(self, name))
+
+
+def _one_of(param: str, value: object, choices: tuple[str, ...]) -> None:
+    if value is not None and value not in choices:
+        raise InputError(f"{param} must be one of {', '.join(choices)}, not {value!r}", param=param)
+
+
+def _text(param: str, value: object) -> None:
+    if value is not None and not isinstance(value, str):
+        raise InputError(f"{param} must be a string, not {type(value).__name__}", param=param)
+
+
+def _positive(param: str, value: object) -> None:
+    if value is not None and (isinstance(value, bool) or not isinstance(value, int) or value < 1):
+        raise InputError(f"{param} must be an integer of at least 1, not {value!r}", param=param)
