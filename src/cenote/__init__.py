@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 from typing import TYPE_CHECKING, Any
 
 from cenote.errors import (
@@ -22,11 +23,11 @@ from cenote.errors import (
     UnknownModelError,
     UnsupportedTaskError,
 )
-from cenote.outputs import Embeddings, Encoded, SparseVector, Usage
 from cenote.params import PoolingParams
 
 if TYPE_CHECKING:
     from cenote.engine import AsyncEngine, Engine
+    from cenote.outputs import Embeddings, Encoded, SparseVector, Usage
 
 __version__ = "0.1.0"
 
@@ -57,10 +58,18 @@ __all__ = [
 ]
 
 
-def __getattr__(name: str) -> Any:
-    """Import the engine, and torch with it, only when it is asked for."""
-    if name in {"Engine", "AsyncEngine"}:
-        from cenote import engine
+_HEAVY = {
+    "AsyncEngine": "cenote.engine",
+    "Embeddings": "cenote.outputs",
+    "Encoded": "cenote.outputs",
+    "Engine": "cenote.engine",
+    "SparseVector": "cenote.outputs",
+    "Usage": "cenote.outputs",
+}
+"""Names whose modules import torch or numpy; they are imported when they are asked for, so that `--help` is quick."""
 
-        return getattr(engine, name)
+
+def __getattr__(name: str) -> Any:
+    if name in _HEAVY:
+        return getattr(importlib.import_module(_HEAVY[name]), name)
     raise AttributeError(f"module 'cenote' has no attribute {name!r}")

@@ -18,8 +18,8 @@ T = TypeVar("T")
 DTYPES = ("auto", "float32", "float16", "bfloat16")
 
 
-def option(default: Any, *, help: str, env: str) -> Any:  # noqa: A002
-    """Declare one option: its only default, its only help text and its environment variable."""
+def option(default: Any, *, help: str, env: str | None = None) -> Any:  # noqa: A002
+    """Declare one option: its only default, its only help text and its environment variable, if it has one."""
     return dataclasses.field(default=default, metadata={"help": help, "env": env})
 
 

@@ -1,0 +1,53 @@
+"""From an options dataclass to flags: one field is one flag, with its own default, help and environment variable."""
+
+from __future__ import annotations
+
+import dataclasses
+import typing
+from typing import Annotated, Any, TypeVar
+
+from cyclopts import Group, Parameter
+
+from cenote.config import EngineOptions, ServerOptions
+
+T = TypeVar("T")
+
+
+def _with_flags(options_type: type[T]) -> type[T]:
+    """Return a subclass of `options_type` whose fields know their environment variables, as cyclopts reads them."""
+    hints = typing.get_type_hints(options_type)
+    fields: list[tuple[str, Any, Any]] = [
+        (field.name, Annotated[hints[field.name], _parameter(field)], _copy(field))
+        for field in dataclasses.fields(options_type)  # type: ignore[arg-type]
+    ]
+    made = dataclasses.make_dataclass(
+        options_type.__name__,
+        fields,
+        bases=(options_type,),
+        frozen=True,
+        kw_only=True,
+        namespace={"__module__": __name__},
+    )
+    return typing.cast("type[T]", made)
+
+
+def _parameter(field: dataclasses.Field[Any]) -> Parameter:
+    is_plain_switch = field.default is False
+    return Parameter(
+        env_var=field.metadata["env"],
+        negative_iterable=(),
+        negative_bool=() if is_plain_switch else None,
+        show_default=field.default not in ((), False, None),
+    )
+
+
+def _copy(field: dataclasses.Field[Any]) -> Any:
+    return dataclasses.field(default=field.default, metadata=field.metadata)
+
+
+if typing.TYPE_CHECKING:
+    EngineFlags = EngineOptions
+    ServerFlags = ServerOptions
+else:
+    EngineFlags = Annotated[_with_flags(EngineOptions), Parameter(name="*", group=Group("Model options", sort_key=2))]
+    ServerFlags = Annotated[_with_flags(ServerOptions), Parameter(name="*", group=Group("Server options", sort_key=1))]

@@ -1,0 +1,89 @@
+"""`cenote serve`: models behind an HTTP server."""
+
+from __future__ import annotations
+
+import json
+import logging
+import socket
+from collections.abc import Sequence
+from contextlib import ExitStack
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+from cyclopts import Parameter
+
+from cenote.cli._flags import EngineFlags, ServerFlags
+from cenote.config import EngineOptions, ServerOptions
+from cenote.errors import MissingExtraError, OptionError
+
+if TYPE_CHECKING:
+    from cenote.engine import AsyncEngine
+
+
+def serve(
+    *models: Annotated[str, Parameter(required=True, help="Folders or hub ids. Requests choose by the model's name.")],
+    server: ServerFlags | None = None,
+    engine: EngineFlags | None = None,
+) -> None:
+    """Serve one or several models over HTTP, with OpenAI's API.
+
+    Prints the address and a curl line when it is ready. Stop it with Ctrl-C or SIGTERM: what runs is finished first.
+
+    $ cenote serve sentence-transformers/all-MiniLM-L6-v2
+    $ cenote serve ./models/all-MiniLM-L6-v2 --name minilm --port 9000
+    $ cenote serve BAAI/bge-m3 ./my-model --name bge --name mine
+    """
+    server_options = server or ServerOptions()
+    names = _names(models, server_options.name)
+    try:
+        from cenote.server import listen
+    except ModuleNotFoundError as error:
+        raise MissingExtraError(f"the server needs {error.name}: pip install 'cenote[server]'") from None
+    logging.basicConfig(level=logging.INFO, format="%(asctime)s %(levelname)s %(name)s: %(message)s")
+    listener = listen.bind(server_options.host, server_options.port)
+    with listener, ExitStack() as stack:
+        engines = _open(dict(zip(names, models, strict=True)), engine or EngineOptions(), stack)
+        _run(engines, listener, server_options)
+
+
+def _run(engines: dict[str, AsyncEngine], listener: socket.socket, options: ServerOptions) -> None:
+    from cenote.server import listen
+    from cenote.server.app import create_app
+
+    def announce() -> None:
+        print(_greeting(listen.url_of(listener), engines), flush=True)
+
+    listen.run(create_app(engines, options), listener, options.shutdown_timeout, announce)
+
+
+def _open(models: dict[str, str], options: EngineOptions, stack: ExitStack) -> dict[str, AsyncEngine]:
+    """Load every model onto one loop, so that they share the device."""
+    from cenote.engine import AsyncEngine
+    from cenote.runtime.loop import Loop
+
+    loop = Loop()
+    stack.callback(loop.close)
+    engines: dict[str, AsyncEngine] = {}
+    for name, model in models.items():
+        engines[name] = AsyncEngine(model, options, loop=loop)
+        stack.callback(engines[name].close)
+    return engines
+
+
+def _names(models: Sequence[str], names: Sequence[str]) -> list[str]:
+    """Return the served name of each model: as asked for, else the hub id or the folder's name."""
+    if names and len(names) != len(models):
+        raise OptionError(f"--name was given {len(names)} times for {len(models)} models; give it once for each")
+    chosen = list(names) or [Path(model).resolve().name if Path(model).is_dir() else model for model in models]
+    if len(set(chosen)) != len(chosen):
+        raise OptionError(f"two models would have the same name: {', '.join(chosen)}; give each a --name")
+    return chosen
+
+
+def _greeting(url: str, engines: dict[str, AsyncEngine]) -> str:
+    name = next((name for name, engine in engines.items() if "embed" in engine.info.tasks), None)
+    lines = [f"Cenote serves {', '.join(engines)} on {url}"]
+    if name is not None:
+        body = json.dumps({"model": name, "input": "The water is clear."})
+        lines += ["", f"  curl -s {url}/v1/embeddings -H 'Content-Type: application/json' -d '{body}'", ""]
+    return "\n".join(lines)

@@ -1,0 +1,5 @@
+"""stub"""
+
+
+def verify(model: str) -> None:
+    "Verify."
