@@ -166,14 +166,11 @@ def _measured(runner: ModelRunner, decisions: Decisions, options: EngineOptions)
     if runner.device.torch_device.type != "cpu" or options.max_batch_tokens is not None:
         return decisions
     tokens = measure_step_tokens(runner, decisions.tasks[0], decisions.max_length)
-    measured = {
-        "step_tokens": Decision(what="step_tokens", value=str(tokens), reason="about 100 ms a step, measured at start")
-    }
+    measured = Decision(what="step_tokens", value=str(tokens), reason="about 100 ms a step, measured at start")
     return replace(
         decisions,
         step_tokens=tokens,
-        max_batch_tokens=max(tokens, decisions.max_length),
-        decisions=tuple(measured.get(decision.what, decision) for decision in decisions),
+        decisions=tuple(measured if decision.what == "step_tokens" else decision for decision in decisions),
     )
 
 

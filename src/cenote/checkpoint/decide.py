@@ -42,15 +42,13 @@ class Decision:
 class Decisions:
     """What will be done with a checkpoint.
 
-    A step is filled up to `step_tokens`; a longer sequence runs alone, up to `max_batch_tokens`, which is never less
-    than `max_length`.
+    A step is filled up to `step_tokens`; a longer sequence, up to `max_length`, runs alone.
     """
 
     device: str
     dtype: str
     max_length: int
     step_tokens: int
-    max_batch_tokens: int
     tasks: tuple[Task, ...]
     decisions: tuple[Decision, ...]
 
@@ -62,13 +60,12 @@ def decide(spec: ModelSpec, options: EngineOptions, facts: DeviceFacts) -> Decis
     """Take every decision about serving `spec`. Pure: it reads nothing but its arguments."""
     dtype = _dtype(spec, options, facts)
     max_length = _max_length(spec, options)
-    step, limit = _step_tokens(options, facts, int(max_length.value))
+    step = _step_tokens(options, facts)
     return Decisions(
         device=facts.name,
         dtype=dtype.value,
         max_length=int(max_length.value),
         step_tokens=int(step.value),
-        max_batch_tokens=int(limit.value),
         tasks=spec.tasks,
         decisions=(
             Decision(what="device", value=facts.name, reason=facts.reason),
@@ -76,7 +73,6 @@ def decide(spec: ModelSpec, options: EngineOptions, facts: DeviceFacts) -> Decis
             Decision(what="tasks", value=", ".join(spec.tasks), reason="parts found in the checkpoint"),
             max_length,
             step,
-            limit,
         ),
     )
 
@@ -108,14 +104,11 @@ def _max_length(spec: ModelSpec, options: EngineOptions) -> Decision:
     return Decision(what="max_length", value=str(own), reason=reason)
 
 
-def _step_tokens(options: EngineOptions, facts: DeviceFacts, max_length: int) -> tuple[Decision, Decision]:
-    aim = CPU_STEP_TOKENS if facts.kind == "cpu" else ACCELERATOR_STEP_TOKENS
-    reason = "steps of about 100 ms, measured at start" if facts.kind == "cpu" else "fills the accelerator"
+def _step_tokens(options: EngineOptions, facts: DeviceFacts) -> Decision:
     if options.max_batch_tokens is not None:
-        aim, reason = min(aim, options.max_batch_tokens), "asked for by max_batch_tokens"
-    limit = options.max_batch_tokens or max(aim, max_length)
-    limit_reason = "asked for" if options.max_batch_tokens else "the longest text must fit into one step"
-    return (
-        Decision(what="step_tokens", value=str(aim), reason=reason),
-        Decision(what="max_batch_tokens", value=str(limit), reason=limit_reason),
-    )
+        value, reason = options.max_batch_tokens, "asked for by max_batch_tokens"
+    elif facts.kind == "cpu":
+        value, reason = CPU_STEP_TOKENS, "a guess: the engine measures what the CPU runs in about 100 ms"
+    else:
+        value, reason = ACCELERATOR_STEP_TOKENS, "fills the accelerator"
+    return Decision(what="step_tokens", value=str(value), reason=reason)

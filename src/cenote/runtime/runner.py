@@ -10,7 +10,7 @@ import numpy.typing as npt
 import torch
 
 from cenote.errors import CenoteError, NonFiniteError
-from cenote.models.batch import PackedBatch
+from cenote.models.batch import IntArray, PackedBatch
 from cenote.models.load import LoadedModel
 from cenote.params import PoolingParamsUpdate, TaskParams
 from cenote.pooling.dispatch import DispatchPooler
@@ -73,7 +73,7 @@ class ModelRunner:
         outputs = self.pooler(hidden_TH, self._metadata(batch, sequences))
         flat = pack_outputs(outputs)
         buffers = {dtype: self.device.copy_to_host(buffer) for dtype, buffer in flat.buffers.items()}
-        return InFlight(sequences=sequences, pooler=self.pooler, table=flat.table, buffers=buffers)
+        return InFlight(sequences=sequences, pooler=self.pooler, table=flat.entries, buffers=buffers)
 
     def _metadata(self, batch: PackedBatch, sequences: Many[Sequence]) -> PoolingMetadata:
         cursor = build_pooling_cursor(
@@ -85,7 +85,7 @@ class ModelRunner:
         )
         return PoolingMetadata(
             prompt_lens=cursor.prompt_lens_cpu,
-            prompt_token_ids_cpu=[_token_ids(sequence) for sequence in sequences],
+            token_ids_np=[_token_ids(sequence) for sequence in sequences],
             params_by_task=[sequence.params for sequence in sequences],
             pooling_states=[PoolingStates() for _ in sequences],
             pooling_cursor=cursor,
@@ -97,9 +97,9 @@ def batch_order(sequence: Sequence) -> tuple[list[str], int, int]:
     return sorted(sequence.params), len(sequence), sequence.num_keys
 
 
-def _token_ids(sequence: Sequence) -> torch.Tensor | None:
+def _token_ids(sequence: Sequence) -> IntArray | None:
     needed = any(params.requires_token_ids for params in sequence.params.values())
-    return torch.from_numpy(sequence.token_ids) if needed else None
+    return sequence.token_ids if needed else None
 
 
 def with_updates(params: TaskParams, pooler: DispatchPooler) -> TaskParams:
