@@ -33,7 +33,7 @@ def from_modules(checkpoint: Checkpoint) -> Parts | None:
     rest = [module for module in checkpoint.modules[1:] if module.kind != "Dropout"]
     if not rest or rest[0].kind != "Pooling":
         return None
-    _refuse_templates(checkpoint)
+    _refuse_other_uses(checkpoint)
     modes, source = _modes(checkpoint, rest[0])
     width = checkpoint.hidden_size * len(modes)
     chain = _chain(checkpoint, rest[1:], width)
@@ -138,7 +138,13 @@ def _token_embed(checkpoint: Checkpoint, chain: _Chain) -> MultiVectorSpec | Non
     return MultiVectorSpec(dense=dense, dimensions=dense[-1].out_features if dense else checkpoint.hidden_size)
 
 
-def _refuse_templates(checkpoint: Checkpoint) -> None:
+def _refuse_other_uses(checkpoint: Checkpoint) -> None:
+    saved_as = checkpoint.settings.get("model_type", "SentenceTransformer")
+    if saved_as != "SentenceTransformer":
+        raise CheckpointError(
+            f"{checkpoint.name} is a {saved_as} of sentence-transformers with a Pooling module, which Cenote does not "
+            f"run"
+        )
     modalities = checkpoint.module_settings.get("modality_config") or {}
     if "message" in modalities:
         raise CheckpointError(

@@ -6,6 +6,7 @@ from collections.abc import Iterator, Mapping
 from typing import Any, NamedTuple
 
 from cenote.checkpoint.families import family_of, padding_idx
+from cenote.checkpoint.spec import ExpansionSpec
 from cenote.errors import CheckpointError
 
 _NO_LIMIT = 10**9
@@ -55,6 +56,16 @@ def input_limit(config: Mapping[str, Any], module: Mapping[str, Any], tokenizer:
     if smallest.tokens < 1:
         raise CheckpointError(f"the input limit is {smallest.tokens} tokens ({smallest.reason}); the file is damaged")
     return smallest
+
+
+def expansion_limit(limit: Limit, positions: Limit | None, expansion: ExpansionSpec) -> Limit:
+    """Return the limit of a multi-vector model: its own lengths may be larger than `max_seq_length`, as in PyLate."""
+    lengths = (expansion.query_length, expansion.document_length, expansion.fill_length)
+    longest = max((length for length in lengths if length is not None), default=0)
+    if longest <= limit.tokens:
+        return limit
+    own = Limit(longest, "query_length and document_length of the checkpoint")
+    return own if positions is None or own.tokens <= positions.tokens else positions
 
 
 def _own_limits(config: Mapping[str, Any], module: Mapping[str, Any], tokenizer: Mapping[str, Any]) -> Iterator[Limit]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 from cenote.checkpoint.spec import (
@@ -21,7 +22,8 @@ from cenote.checkpoint.spec import (
 class Parts:
     """One optional part for each task; at least one is set.
 
-    `templated` says that texts go through the checkpoint's chat template.
+    `prompts` replaces the prompts of `config_sentence_transformers.json`; `templated` says that texts go through the
+    checkpoint's chat template.
     """
 
     embed: EmbedSpec | None = None
@@ -31,5 +33,6 @@ class Parts:
     token_classify: TokenClassifySpec | None = None
     listwise: ListwiseSpec | None = None
     expansion: ExpansionSpec | None = None
+    prompts: Mapping[str, str] | None = None
     templated: bool = False
     facts: tuple[Fact, ...] = ()

@@ -6,10 +6,12 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
-from cenote.checkpoint import embedding
+from cenote.checkpoint import bge_m3, embedding, labels, multivector, rerankers, rewards, sparse
+from cenote.checkpoint.ambiguous import no_recogniser
+from cenote.checkpoint.chat_template import read_chat_template
 from cenote.checkpoint.checkpoint import Checkpoint, open_checkpoint
 from cenote.checkpoint.families import is_causal, type_vocab_size
-from cenote.checkpoint.limits import Limit, input_limit
+from cenote.checkpoint.limits import Limit, expansion_limit, input_limit, position_limit
 from cenote.checkpoint.parts import Parts
 from cenote.checkpoint.spec import Fact, ModelSpec, TextSpec
 from cenote.errors import CheckpointError
@@ -17,7 +19,21 @@ from cenote.params import TASKS
 
 Recogniser = Callable[[Checkpoint], Parts | None]
 
-_RECOGNISERS: tuple[Recogniser, ...] = (embedding.from_modules, embedding.plain)
+_RECOGNISERS: tuple[Recogniser, ...] = (
+    rerankers.listwise,
+    rewards.recognise,
+    multivector.stanford,
+    bge_m3.recognise,
+    multivector.from_modules,
+    sparse.from_modules,
+    rerankers.logit_score,
+    embedding.from_modules,
+    labels.sequence_classification,
+    labels.token_classification,
+    rerankers.published,
+    sparse.asked_for,
+    embedding.plain,
+)
 """The first that answers decides: the more specific a sign, the earlier it is looked for."""
 
 
@@ -39,6 +55,8 @@ def read_checkpoint(
     checkpoint = open_checkpoint(Path(folder), name=name, task=task, pooling=pooling)
     parts = _recognise(checkpoint)
     limit = input_limit(checkpoint.config, checkpoint.module_settings, checkpoint.tokenizer_settings)
+    if parts.expansion is not None:
+        limit = expansion_limit(limit, position_limit(checkpoint.config), parts.expansion)
     spec = ModelSpec(
         name=checkpoint.name,
         folder=checkpoint.folder,
@@ -70,15 +88,11 @@ def _recognise(checkpoint: Checkpoint) -> Parts:
         parts = recognise(checkpoint)
         if parts is not None:
             return parts
-    raise CheckpointError(
-        f"{checkpoint.name} ({checkpoint.architecture}) does not say how its token vectors become an embedding: it has "
-        f"no modules.json of sentence-transformers. Say it with --pooling {'|'.join(embedding.POOLING_MODES)} (the "
-        f"model card names the right one)"
-    )
+    raise no_recogniser(checkpoint)
 
 
 def _text(checkpoint: Checkpoint, parts: Parts, limit: Limit) -> TextSpec:
-    prompts = _prompts(checkpoint.settings)
+    prompts = _prompts(checkpoint.settings) if parts.prompts is None else dict(parts.prompts)
     default = checkpoint.settings.get("default_prompt_name")
     if default is not None and default not in prompts:
         raise CheckpointError(
@@ -94,6 +108,7 @@ def _text(checkpoint: Checkpoint, parts: Parts, limit: Limit) -> TextSpec:
         default_prompt_name=default,
         uses_token_types=type_vocab_size(checkpoint.config) > 1,
         expansion=parts.expansion,
+        chat_template=read_chat_template(checkpoint) if parts.templated else None,
     )
 
 
