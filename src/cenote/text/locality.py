@@ -33,7 +33,7 @@ _LOCAL_NORMALIZERS = frozenset(
     {"BertNormalizer", "Lowercase", "NFC", "NFD", "NFKC", "NFKD", "Nmt", "Precompiled", "Prepend", "Strip"}
     | {"StripAccents"}
 )
-_LOCAL_REPLACEMENTS = frozenset({r" {2,}", r"\s+", r"\s{2,}", r"\n", r"\n+"})
+_LOCAL_REPLACEMENTS = frozenset({r" {2,}", r"\s+", r"\s{2,}", r"\n", r"\n+", r"\s{2,}|[\n\r\t]"})
 """Regular expressions of `Replace` that match nothing but white space."""
 _SPACES = ({"String": " "}, {"Regex": r"\s+"})
 
@@ -89,7 +89,7 @@ def read_locality(backend: Tokenizer) -> Locality:
         and all(_is_local_normalizer(step) for step in normalizer)
         and _pieces_end_at_cut(backend, normalizer)
     )
-    starts_alike = not any(step["type"] in ("Prepend", "Strip") for step in normalizer)
+    starts_alike = not any(step["type"] == "Prepend" or step.get("strip_left") for step in normalizer)
     return Locality(head=head, tail=head and starts_alike and not any(token.rstrip for token in added))
 
 
@@ -118,15 +118,18 @@ def _pieces_end_at_cut(backend: Tokenizer, normalizer: list[dict[str, Any]]) -> 
     marked = any(
         step["type"] == "Replace" and step["pattern"] in _SPACES and step["content"] != " " for step in normalizer
     )
-    splits_nothing = {"type": "Split", "pattern": {"String": " "}}
-    steps = [
-        step
-        for step in _steps(backend.pre_tokenizer, "pretokenizers")
-        if not (marked and splits_nothing.items() <= step.items())
-    ]
+    steps = _steps(backend.pre_tokenizer, "pretokenizers")
     if any(_ends_pieces(step, marked=marked) for step in steps):
         return all(step["type"] in _LOCAL_PRE_TOKENIZERS or _ends_pieces(step, marked=False) for step in steps)
-    return not steps and marked and _model_keeps_words_apart(backend)
+    marked_later = any(step["type"] == "Metaspace" for step in steps)
+    return (marked or marked_later) and all(map(_splits_nothing, steps)) and _model_keeps_words_apart(backend)
+
+
+def _splits_nothing(step: dict[str, Any]) -> bool:
+    """Metaspace that only marks, or Gemma's split at spaces, of which the normaliser has left none."""
+    if step["type"] == "Split":
+        return bool(step["pattern"] == {"String": " "})
+    return step["type"] == "Metaspace" and not step.get("split", True)
 
 
 def _ends_pieces(step: dict[str, Any], *, marked: bool) -> bool:
