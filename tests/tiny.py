@@ -108,6 +108,7 @@ FAMILIES: dict[str, Family] = {
     "llama": Family("llama", "decoder", _DECODER),
     "llama_bidirectional": Family("llama", "decoder", {**_DECODER, "is_causal": False}),
     "mistral": Family("mistral", "decoder", {**_DECODER, "sliding_window": 5}),
+    "mistral_bidirectional": Family("mistral", "decoder", {**_DECODER, "sliding_window": 5, "is_causal": False}),
     "gemma2": Family(
         "gemma2",
         "decoder",

@@ -5,6 +5,7 @@ Shape suffixes: T packed tokens, B sequences.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import NamedTuple
@@ -12,6 +13,8 @@ from typing import NamedTuple
 import numpy as np
 import numpy.typing as npt
 import torch
+
+from cenote.transfer import async_tensor_h2d
 
 IntArray = npt.NDArray[np.int64]
 
@@ -70,3 +73,29 @@ class PackedBatch:
                 runs.append(Run(start, 1, length, num_keys))
             start += length
         return tuple(runs)
+
+
+def pack(
+    sequences: Sequence[Sequence[int]],
+    *,
+    device: torch.device,
+    position_offset: int = 0,
+    token_type_ids: Sequence[Sequence[int]] | None = None,
+    num_keys: Sequence[int] | None = None,
+) -> PackedBatch:
+    """Lay token ids end to end outside the runtime, which stages its own batches. `num_keys` is all rows by default."""
+    lengths = np.array([len(ids) for ids in sequences], dtype=np.int64)
+    flat = np.array([token for ids in sequences for token in ids], dtype=np.int64)
+    ends = np.cumsum(lengths)
+    positions = np.arange(len(flat)) - np.repeat(ends - lengths, lengths) + position_offset
+    types = None
+    if token_type_ids is not None:
+        types = async_tensor_h2d(np.array([t for ids in token_type_ids for t in ids], dtype=np.int64), device)
+    return PackedBatch(
+        input_ids_T=async_tensor_h2d(flat, device),
+        positions_T=async_tensor_h2d(positions, device),
+        token_type_ids_T=types,
+        cu_seqlens=async_tensor_h2d(np.concatenate([[0], ends]).astype(np.int32), device),
+        seq_lens_np=lengths,
+        num_keys_np=lengths if num_keys is None else np.array(num_keys, dtype=np.int64),
+    )
