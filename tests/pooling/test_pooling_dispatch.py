@@ -16,7 +16,7 @@ from cenote.errors import EngineError, InputError, UnsupportedTaskError
 from cenote.params import PoolingParams, PoolingParamsUpdate, Task
 from cenote.pooling.dimensions import DimensionRule
 from cenote.pooling.dispatch import DispatchPooler
-from cenote.pooling.heads import EmbeddingOptions, EmbeddingPoolerHead
+from cenote.pooling.heads.embedding import EmbeddingOptions, EmbeddingPoolerHead
 from cenote.pooling.metadata import PoolingMetadata, PoolingStates
 from cenote.pooling.methods.base import SequencePoolingMethod
 from cenote.pooling.methods.cls import CLSPool

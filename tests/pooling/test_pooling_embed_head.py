@@ -15,7 +15,7 @@ from torch import nn
 from cenote.errors import EngineError, InputError
 from cenote.params import PoolingParams
 from cenote.pooling.dimensions import DimensionRule
-from cenote.pooling.heads import EmbeddingOptions, EmbeddingPoolerHead
+from cenote.pooling.heads.embedding import EmbeddingOptions, EmbeddingPoolerHead
 from tolerances import assert_close
 
 WISHES = st.lists(

@@ -2,16 +2,49 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from collections.abc import Callable, Mapping
+from typing import Any
 
-from cenote.checkpoint.spec import ModelSpec
-from cenote.params import Task
+from cenote.checkpoint.spec import (
+    ClassifySpec,
+    EmbedSpec,
+    LexicalSpec,
+    ModelSpec,
+    MultiVectorSpec,
+    SpladeSpec,
+    TokenClassifySpec,
+)
+from cenote.models.load import LoadedModel
 from cenote.pooling.dispatch import DispatchPooler
+from cenote.pooling.origin import Origin
 from cenote.pooling.pooler import Pooler
-from cenote.pooling.poolers.sequence import pooler_for_embed
+from cenote.pooling.poolers.lexical import pooler_for_lexical, pooler_for_lexical_tokens
+from cenote.pooling.poolers.multi_vector import pooler_for_token_embed
+from cenote.pooling.poolers.process_reward import pooler_for_steps
+from cenote.pooling.poolers.sequence import pooler_for_classify, pooler_for_embed
+from cenote.pooling.poolers.splade import pooler_for_splade
+from cenote.pooling.poolers.token import pooler_for_token_classify
 
-if TYPE_CHECKING:
-    from cenote.models.load import LoadedModel
+_TOKEN_KINDS: Mapping[str, Callable[[TokenClassifySpec, Origin], Pooler]] = {
+    "token_labels": pooler_for_token_classify,
+    "process_reward": pooler_for_steps,
+    "lexical": pooler_for_lexical_tokens,
+}
+
+
+def _pooler_for_tokens(spec: TokenClassifySpec, origin: Origin) -> Pooler:
+    return _TOKEN_KINDS[spec.kind](spec, origin)
+
+
+_BUILDERS: Mapping[type, Callable[[Any, Origin], Pooler]] = {
+    EmbedSpec: pooler_for_embed,
+    SpladeSpec: pooler_for_splade,
+    LexicalSpec: pooler_for_lexical,
+    MultiVectorSpec: pooler_for_token_embed,
+    ClassifySpec: pooler_for_classify,
+    TokenClassifySpec: _pooler_for_tokens,
+}
+"""Which pooler answers which part of a `ModelSpec`."""
 
 
 def build_pooler(spec: ModelSpec, model: LoadedModel, *, any_dimensions: bool = False) -> DispatchPooler:
@@ -20,7 +53,9 @@ def build_pooler(spec: ModelSpec, model: LoadedModel, *, any_dimensions: bool = 
     `any_dimensions` lets callers cut embeddings that were not trained for it. Raise `CheckpointError` where a weight
     that a pooler needs cannot be read or has another shape.
     """
-    poolers: dict[Task, Pooler] = {}
-    if spec.embed is not None:
-        poolers["embed"] = pooler_for_embed(spec.embed, any_dimensions)
-    return DispatchPooler(poolers).to(model.device).eval()
+    origin = Origin(spec, model, any_dimensions)
+    parts = {task: getattr(spec, task) for task in spec.tasks}
+    poolers = {task: _BUILDERS[type(part)](part, origin) for task, part in parts.items()}
+    pooler = DispatchPooler(poolers).to(model.device).eval()
+    pooler.requires_grad_(False)
+    return pooler

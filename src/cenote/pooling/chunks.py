@@ -18,16 +18,17 @@ def keep_chunk(state: PoolingStates, chunk: torch.Tensor) -> None:
     state.hidden_states_cache.append(chunk.clone())
 
 
-def join_chunks(state: PoolingStates, last_chunk: torch.Tensor, num_tokens: int) -> torch.Tensor:
-    """Return all rows of a finished sequence in order, and free its state.
+def join_chunks(state: PoolingStates, num_tokens: int) -> torch.Tensor:
+    """Return all kept rows of a finished sequence in order, and free its state.
 
     Raise `EngineError` where they are not one for each token of the prompt.
     """
-    rows = torch.cat([*state.hidden_states_cache, last_chunk]) if state.hidden_states_cache else last_chunk
+    chunks = list(state.hidden_states_cache)
     state.clean()
-    if len(rows) != num_tokens:
-        raise EngineError(f"a finished sequence of {num_tokens} tokens has {len(rows)} hidden states")
-    return rows
+    num_rows = sum(len(chunk) for chunk in chunks)
+    if num_rows != num_tokens:
+        raise EngineError(f"a finished sequence of {num_tokens} tokens has {num_rows} hidden states")
+    return torch.cat(chunks) if len(chunks) > 1 else chunks[0]
 
 
 Finished = tuple[torch.Tensor, PoolingMetadata, Sequence[int]]
@@ -49,12 +50,11 @@ def finished_sequences(
     prompt_lens = cursor.prompt_lens_cpu.tolist()
     chunks = torch.split(hidden_states, cursor.num_scheduled_tokens_cpu.tolist())
     for index, (chunk, state) in enumerate(zip(chunks, metadata.pooling_states, strict=True)):
-        whole = needs_all_rows(metadata.params_by_task[index])
-        if cursor.finished_mask[index]:
-            kept.append(index)
-            rows.append(join_chunks(state, chunk, prompt_lens[index]) if whole else chunk)
-        elif whole:
+        if whole := needs_all_rows(metadata.params_by_task[index]):
             keep_chunk(state, chunk)
+        if cursor.get_finished_mask()[index]:
+            kept.append(index)
+            rows.append(join_chunks(state, prompt_lens[index]) if whole else chunk)
     packed = torch.cat(rows) if rows else hidden_states[:0]
     return packed, _metadata_of(metadata, kept, rows), kept
 

@@ -6,10 +6,12 @@ from typing import Protocol
 
 import torch
 
-from cenote.checkpoint.spec import EmbedSpec, PoolingMode
+from cenote.checkpoint.spec import ClassifySpec, EmbedSpec, PoolingMode
+from cenote.errors import CheckpointError
 from cenote.params import PoolingParams, Task
 from cenote.pooling.dimensions import DimensionRule
-from cenote.pooling.heads import EmbeddingOptions, EmbeddingPoolerHead
+from cenote.pooling.heads.classifier import ClassifierPoolerHead, LabelOptions
+from cenote.pooling.heads.embedding import EmbeddingOptions, EmbeddingPoolerHead
 from cenote.pooling.metadata import PoolingMetadata
 from cenote.pooling.methods.base import SequencePoolingMethod
 from cenote.pooling.methods.cls import CLSPool
@@ -18,7 +20,9 @@ from cenote.pooling.methods.last import LastPool
 from cenote.pooling.methods.max import MaxPool
 from cenote.pooling.methods.mean import MeanPool
 from cenote.pooling.methods.mean_sqrt_len import MeanSqrtLenPool
+from cenote.pooling.methods.transformed import TransformedPool
 from cenote.pooling.methods.weighted_mean import WeightedMeanPool
+from cenote.pooling.origin import Origin
 from cenote.pooling.output import PoolerOutput
 from cenote.pooling.pooler import Pooler
 from cenote.pooling.weights import load_projector
@@ -70,8 +74,20 @@ def pooling_method(modes: tuple[PoolingMode, ...]) -> SequencePoolingMethod:
     return methods[0] if len(methods) == 1 else ConcatPool(methods)
 
 
-def pooler_for_embed(spec: EmbedSpec, any_dimensions: bool = False) -> SequencePooler:
+def pooler_for_embed(spec: EmbedSpec, origin: Origin) -> SequencePooler:
     """Build the dense embedding of a checkpoint; raise `CheckpointError` where its Dense weights cannot be used."""
-    rule = DimensionRule(spec.dimensions, spec.matryoshka, any_dimensions)
-    head = EmbeddingPoolerHead(load_projector(spec.dense), EmbeddingOptions(rule, spec.normalize))
-    return SequencePooler(pooling_method(spec.modes), head)
+    rule = DimensionRule(spec.dimensions, spec.matryoshka, origin.any_dimensions)
+    options = EmbeddingOptions(rule, spec.normalize, spec.default_dimensions)
+    return SequencePooler(pooling_method(spec.modes), EmbeddingPoolerHead(load_projector(spec.dense), options))
+
+
+def pooler_for_classify(spec: ClassifySpec, origin: Origin) -> SequencePooler:
+    """Build the labels, the relevance score or the reward of a checkpoint from the head that its model has."""
+    classifier = origin.model.classifier
+    if classifier is None:
+        raise CheckpointError(f"the model of {origin.spec.name} has no classifier")
+    pooling = METHODS[classifier.rows]()
+    if classifier.token_module is not None:
+        pooling = TransformedPool(classifier.token_module, pooling)
+    options = LabelOptions(spec.activation, spec.use_activation, spec.logit_mean, spec.logit_sigma)
+    return SequencePooler(pooling, ClassifierPoolerHead(classifier.module, options))

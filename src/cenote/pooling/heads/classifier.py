@@ -1,0 +1,80 @@
+"""Labels, scores and rewards: fp32 -> classifier -> `(logits - mean) / sigma` -> activation."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import torch
+from torch import nn
+
+from cenote.errors import CheckpointError
+from cenote.params import PoolingParams, Task
+from cenote.pooling.activations import build_activation
+from cenote.pooling.heads.options import RowOptions
+from cenote.pooling.metadata import PoolingMetadata
+from cenote.pooling.packed import TokenRows, map_packed, of_present
+
+
+@dataclass(frozen=True)
+class LabelOptions:
+    """How a checkpoint finishes its logits: shifted and scaled, then its activation where it is on by itself."""
+
+    activation: str
+    use_activation: bool = True
+    logit_mean: float = 0.0
+    logit_sigma: float = 1.0
+
+    def __post_init__(self) -> None:
+        if not self.logit_sigma:
+            raise CheckpointError("logit_sigma is 0: logits cannot be divided by it")
+
+    def calibrate(self, logits: torch.Tensor) -> torch.Tensor:
+        """Return `(logits - mean) / sigma`."""
+        if (self.logit_mean, self.logit_sigma) == (0.0, 1.0):
+            return logits
+        return (logits - self.logit_mean) / self.logit_sigma
+
+
+class ClassifierPoolerHead(nn.Module):
+    """Pooled rows `[B, H]` -> fp32 `[B, C]`. Logits are fp32 before any activation, so that none of them tie."""
+
+    task: Task = "classify"
+
+    def __init__(self, classifier: nn.Module, options: LabelOptions) -> None:
+        super().__init__()
+        self.classifier = classifier
+        self.activation = build_activation(options.activation)
+        self.options = options
+
+    def verify_params(self, params: PoolingParams) -> None:
+        """Every caller's wish that the task knows can be met."""
+
+    def forward(self, pooled_data: torch.Tensor, pooling_metadata: PoolingMetadata) -> torch.Tensor:
+        logits_BC = self.options.calibrate(self.classifier(pooled_data.float()).float())
+        wishes = RowOptions.of(pooling_metadata.pooling_params, logits_BC.shape[1], self.options.use_activation)
+        wishes.check_length(pooled_data.shape[0])
+        return wishes.activate(self.activation, logits_BC)
+
+
+class TokenClassifierPoolerHead(nn.Module):
+    """Rows `[n, H]` of each sequence -> fp32 `[n, C]`, as `ClassifierPoolerHead`. `None` passes through."""
+
+    task: Task = "token_classify"
+
+    def __init__(self, classifier: nn.Module, options: LabelOptions) -> None:
+        super().__init__()
+        self.classifier = classifier
+        self.activation = build_activation(options.activation)
+        self.options = options
+
+    def verify_params(self, params: PoolingParams) -> None:
+        """Every caller's wish that the task knows can be met."""
+
+    def forward(self, pooled_data: TokenRows, pooling_metadata: PoolingMetadata) -> TokenRows:
+        params = of_present(pooled_data, pooling_metadata.pooling_params)
+        return map_packed(pooled_data, lambda rows, counts: self._finish(rows, params, counts))
+
+    def _finish(self, rows_NH: torch.Tensor, params: list[PoolingParams], counts: list[int]) -> torch.Tensor:
+        logits_NC = self.options.calibrate(self.classifier(rows_NH.float()).float())
+        wishes = RowOptions.of(params, logits_NC.shape[1], self.options.use_activation)
+        return wishes.repeated(counts).activate(self.activation, logits_NC)
