@@ -6,7 +6,6 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-
 from text_folders import FOLDERS
 
 FolderFactory = Callable[[str], Path]

@@ -10,12 +10,12 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from text_folders import encoder_for
 from transformers import AutoTokenizer
 
 from cenote.errors import InputError, TooLongError
 from cenote.text.encoder import EncodeOptions, TextEncoder
 from cenote.text.unicode import scalar_text
-from text_folders import encoder_for
 
 
 @pytest.fixture

@@ -8,10 +8,10 @@ from typing import Any
 
 import pytest
 from sentence_transformers import SentenceTransformer
+from text_folders import encoder_for, write_json
 
 from cenote.errors import InputError
 from cenote.text.encoder import EncodeOptions, TextEncoder
-from text_folders import encoder_for, write_json
 from tiny import add_sentence_transformers_files, tiny_checkpoint
 
 TEXTS = ["the cat is in the house", "Dog", "", "hot and cold water in a dark cave"]

@@ -8,6 +8,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from text_folders import FOLDERS, SAMPLES, bert_class, encoder_for, write_json
 from transformers import AutoTokenizer
 from transformers.models.auto.tokenization_auto import (
     MODELS_WITH_INCORRECT_HUB_TOKENIZER_CLASS,
@@ -17,15 +18,12 @@ from transformers.models.auto.tokenization_auto import (
 from cenote.errors import CheckpointError
 from cenote.text.classes import GENERIC, REGISTERED_CLASSES, WRONGLY_DECLARED
 from cenote.text.encoder import EncodeOptions
-from text_folders import FOLDERS, SAMPLES, bert_class, encoder_for, write_json
 from tiny import FAMILIES
 from tiny_tokenizers import save_tiny_tokenizer
 
 
 @pytest.mark.parametrize("name", FOLDERS)
-def test_ids_types_and_offsets_are_those_of_auto_tokenizer(
-    name: str, tokenizer_folder: Callable[[str], Path]
-) -> None:
+def test_ids_types_and_offsets_are_those_of_auto_tokenizer(name: str, tokenizer_folder: Callable[[str], Path]) -> None:
     folder = tokenizer_folder(name)
     auto = AutoTokenizer.from_pretrained(folder)
     encoder = encoder_for(folder, max_length=2048)

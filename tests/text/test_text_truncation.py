@@ -10,15 +10,15 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from text_folders import CORPUS, FOLDERS, encoder_for
 from transformers import AutoTokenizer
 
 from cenote.errors import InputError, OptionError, TooLongError
 from cenote.text.encoder import EncodeOptions, TextEncoder
 from cenote.text.locality import find_cut, find_cut_before, read_locality
-from text_folders import CORPUS, FOLDERS, encoder_for
 
 SIDES = ("right", "left")
-WORDS = sorted({word for line in CORPUS for word in line.split()}) + ["<mask>", "[SEP]", "fox", "<tag>", "hello world"]
+WORDS = [*sorted({word for line in CORPUS for word in line.split()}), "<mask>", "[SEP]", "fox", "<tag>", "hello world"]
 _texts = st.lists(st.sampled_from([*WORDS, "  ", "\n", "é", "😀", "ﬁ", "\u0301", "\xa0"]), max_size=60).map(" ".join)
 
 

@@ -146,7 +146,9 @@ def llama3(folder: Path) -> Path:
     backend.post_processor = processors.TemplateProcessing(
         single=f"{bos} $A", pair=f"{bos} $A {bos}:1 $B:1", special_tokens=[(bos, vocab[bos])]
     )
-    PreTrainedTokenizerFast(tokenizer_object=backend, bos_token=bos, eos_token="<|end_of_text|>").save_pretrained(folder)
+    PreTrainedTokenizerFast(tokenizer_object=backend, bos_token=bos, eos_token="<|end_of_text|>").save_pretrained(
+        folder
+    )
     return _with_config(folder, "llama")
 
 

@@ -20,11 +20,7 @@ def marked_frame(frame: Frame, expansion: ExpansionSpec, input_type: InputType) 
 
 def length_limit(expansion: ExpansionSpec, input_type: InputType) -> int | None:
     """Return the most tokens of a text of this type, special tokens and marker included; `None`: no own limit."""
-    if input_type == "document":
-        return expansion.document_length
-    if expansion.query_length is None or not expansion.expand_queries:
-        return expansion.query_length
-    return max(expansion.query_length, expansion.fill_length or 0)
+    return expansion.query_length if input_type == "query" else expansion.document_length
 
 
 def expand_query(query: TokenizedText, expansion: ExpansionSpec, max_length: int) -> TokenizedText:
