@@ -20,6 +20,9 @@ class Limit(NamedTuple):
     reason: str
 
 
+_T5_LIMIT = Limit(512, "the length that T5 was trained with; nothing in the checkpoint says another")
+
+
 def position_limit(config: Mapping[str, Any]) -> Limit | None:
     """Return what the position embeddings allow; `None` for relative positions, which end nowhere.
 
@@ -45,13 +48,8 @@ def input_limit(config: Mapping[str, Any], module: Mapping[str, Any], tokenizer:
     `tokenizer_config.json`. As in sentence-transformers, `max_seq_length` replaces the tokenizer's `model_max_length`;
     here it never lifts what the positions allow.
     """
-    positions = position_limit(config)
     own = next(_own_limits(config, module, tokenizer), None)
-    limits = [limit for limit in (positions, own) if limit is not None]
-    if not limits:
-        raise CheckpointError(
-            "neither config.json, nor the tokenizer, nor sentence-transformers' files limit the input"
-        )
+    limits = [limit for limit in (position_limit(config), own) if limit is not None] or [_T5_LIMIT]
     smallest = min(limits, key=lambda limit: limit.tokens)
     if smallest.tokens < 1:
         raise CheckpointError(f"the input limit is {smallest.tokens} tokens ({smallest.reason}); the file is damaged")

@@ -2,20 +2,22 @@
 
 from __future__ import annotations
 
+import io
 import json
 import pickletools
 import struct
 import zipfile
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import IO, Any, NamedTuple
 
-from cenote.checkpoint.jsonfile import inside, read_object
+from cenote.checkpoint.jsonfile import MAX_JSON_BYTES, inside, read_object
 from cenote.errors import CheckpointError
 
 _MAX_HEADER_BYTES = 100 * 2**20
 """The bound of the safetensors format itself."""
+_OLD_PICKLES = 4
 _LFS_POINTER = b"version https://git-lfs"
 
 
@@ -119,17 +121,31 @@ def pickled_names(path: Path) -> dict[str, TensorInfo]:
     with path.open("rb") as file:
         _refuse_lfs_pointer(path, file.read(64))
     try:
-        stream = _pickle_bytes(path)
-        strings = {value for _, value, _ in pickletools.genops(stream) if isinstance(value, str)}
+        strings = set(_zipped_strings(path) if zipfile.is_zipfile(path) else _bare_strings(path))
     except (zipfile.BadZipFile, ValueError, KeyError, IndexError, OSError) as error:
         raise CheckpointError(f"{path} is cut short or is not a torch weight file ({error}); fetch it again") from error
     return {name: TensorInfo(path, None) for name in strings}
 
 
-def _pickle_bytes(path: Path) -> bytes:
+def _zipped_strings(path: Path) -> Iterator[str]:
     with zipfile.ZipFile(path) as archive:
-        member = next(name for name in [*archive.namelist(), ""] if name.endswith("data.pkl") or not name)
-        return archive.read(member)
+        member = next((info for info in archive.infolist() if info.filename.endswith("data.pkl")), None)
+        if member is None or member.file_size > MAX_JSON_BYTES:
+            raise ValueError("no data.pkl of a sensible size")
+        yield from _strings(io.BytesIO(archive.read(member)))
+
+
+def _bare_strings(path: Path) -> Iterator[str]:
+    """Read the form before torch 1.6: a magic number, a version, the machine and then the state, one pickle each."""
+    with path.open("rb") as file:
+        if file.peek(1)[:1] != b"\x80":
+            raise ValueError("neither a zip archive nor a pickle")
+        for _ in range(_OLD_PICKLES):
+            yield from _strings(file)
+
+
+def _strings(stream: IO[bytes]) -> Iterator[str]:
+    return (value for _, value, _ in pickletools.genops(stream) if isinstance(value, str))
 
 
 def _refuse_lfs_pointer(path: Path, start: bytes) -> None:
