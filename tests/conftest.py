@@ -1,4 +1,4 @@
-"""Shared fixtures: two threads, no hub, tiny checkpoints written once a session."""
+"""Shared fixtures: one compute thread, no hub, tiny checkpoints written once a session."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ CheckpointFactory = Callable[..., Path]
 
 @pytest.fixture(scope="session", autouse=True)
 def _threads() -> None:
-    torch.set_num_threads(min(2, os.cpu_count() or 1))
+    torch.set_num_threads(1)
 
 
 @pytest.fixture(scope="session")

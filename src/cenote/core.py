@@ -121,8 +121,6 @@ def open_core(model: str, options: EngineOptions, loop: Loop) -> Core:
     facts = device_facts(options.device)
     decisions = decide(spec, options, facts)
     encoder = TextEncoder(spec.text, vocab_size=spec.vocab_size, max_length=decisions.max_length)
-    if options.threads is not None:
-        torch.set_num_threads(options.threads)
     return loop.call(lambda: _load(spec, options, (facts, decisions), encoder, loop))
 
 
@@ -134,6 +132,8 @@ def _load(
     loop: Loop,
 ) -> Core:
     facts, decisions = chosen
+    if options.threads is not None:
+        torch.set_num_threads(options.threads)
     device = open_device(facts)
     loaded = load_model(spec, dtype=getattr(torch, decisions.dtype), device=device.torch_device)
     verify = loaded.num_parameters <= VERIFY_MAX_PARAMETERS if options.verify is None else options.verify

@@ -15,7 +15,7 @@ from cenote.config import EngineOptions, from_keywords
 from cenote.core import Core, EngineInfo, Pending, open_core
 from cenote.errors import OptionError
 from cenote.runtime.loop import Loop
-from cenote.text.encoder import Texts
+from cenote.text.inputs import Texts
 
 P = ParamSpec("P")
 T = TypeVar("T")

@@ -11,7 +11,8 @@ from cenote.errors import InputError
 from cenote.outputs import Encoded
 from cenote.params import OUTPUT_TASKS, InputType, Output, PoolingParams
 from cenote.runtime.request import Answer
-from cenote.text.encoder import EncodeOptions, Texts
+from cenote.text.inputs import Texts
+from cenote.text.options import EncodeOptions
 
 
 def encode(
@@ -24,11 +25,13 @@ def encode(
     prompt_name: str | None = None,
     prompt: str | None = None,
     truncate: bool = True,
+    param: str = "texts",
 ) -> Pending[Encoded]:
     """Run the model once over `texts` and give every one of `outputs`.
 
     Returns `Encoded`: `.dense` `(n, D)`, `.sparse` a `SparseVector` for each text, `.multi_vector` an array `(rows, D)`
-    for each text, `None` for what was not asked for. `dimensions` cuts the dense vectors. Raises `UnsupportedTaskError`
+    for each text, `None` for what was not asked for. `dimensions` cuts the dense vectors.
+    `param` is the name that errors give to `texts`. Raises `UnsupportedTaskError`
     for an output that the model does not have.
     """
     params = [_params(output, dimensions) for output in dict.fromkeys(outputs)]
@@ -37,7 +40,8 @@ def encode(
     for each in params:
         core.check(each)
     tokenized = core.encoder.encode(
-        texts, EncodeOptions(input_type=input_type, prompt_name=prompt_name, prompt=prompt, truncate=truncate)
+        texts,
+        EncodeOptions(input_type=input_type, prompt_name=prompt_name, prompt=prompt, truncate=truncate, param=param),
     )
     future = core.submit(tokenized, core.task_params(params, tokenized))
 

@@ -13,7 +13,8 @@ from cenote.errors import InputError
 from cenote.outputs import SparseVector
 from cenote.params import PoolingParams, Task, TaskParams
 from cenote.runtime.request import Answer
-from cenote.text.encoder import EncodeOptions, Texts
+from cenote.text.inputs import Texts
+from cenote.text.options import EncodeOptions
 from cenote.text.tokenized import TokenizedText
 
 
@@ -22,6 +23,8 @@ def pool(
     texts: Texts,
     task: Task,
     params: PoolingParams | Many[PoolingParams] | None = None,
+    *,
+    param: str = "texts",
 ) -> Pending[list[npt.NDArray[np.generic] | SparseVector]]:
     """Pool `texts` for `task` without prompts, markers or expansion: one array for each text.
 
@@ -32,7 +35,7 @@ def pool(
     each = [replace(one, task=task) for one in each]
     for one in each:
         core.check(one)
-    tokenized = core.encoder.encode(texts, EncodeOptions(raw=True, truncate=False))
+    tokenized = core.encoder.encode(texts, EncodeOptions(raw=True, truncate=False, param=param))
     future = core.submit(tokenized, _for_each(core, each, tokenized))
 
     def assemble(answer: Answer) -> list[npt.NDArray[np.generic] | SparseVector]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from cenote.core import Core
-from cenote.text.encoder import Texts
+from cenote.text.inputs import Texts
 
 
 def tokenize(core: Core, texts: Texts) -> list[list[int]]:

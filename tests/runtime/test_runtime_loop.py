@@ -1,0 +1,178 @@
+"""What happens when a step fails, a caller leaves, or the loop dies."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Iterator
+from concurrent.futures import wait
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+
+from cenote import DeviceMemoryError, Engine, EngineClosedError, EngineError, NonFiniteError
+from cenote.models.batch import PackedBatch
+from cenote.params import PoolingParams
+from cenote.runtime.request import Answer, Request, Sequence
+from conftest import CheckpointFactory
+from tiny import add_sentence_transformers_files
+from tolerances import assert_close
+
+MARKED = 77
+"""A token id that makes the model fail."""
+
+
+@pytest.fixture
+def engine(checkpoint: CheckpointFactory) -> Iterator[Engine]:
+    with Engine(checkpoint("bert"), pooling="mean", max_batch_tokens=32) as engine:
+        yield engine
+
+
+def break_on_mark(engine: Engine, error: Exception) -> None:
+    """Make every step that holds the marked token raise."""
+
+    def hook(_: torch.nn.Module, arguments: tuple[PackedBatch]) -> None:
+        if (arguments[0].input_ids_T == MARKED).any():
+            raise error
+
+    engine._core.lane.runner.model.backbone.register_forward_pre_hook(hook)
+
+
+def ids(*lengths: int) -> list[list[int]]:
+    return [[5 + (i * 7 + n) % 60 for i in range(n)] for n in lengths]
+
+
+def submit(engine: Engine, texts: list[list[int]]) -> Request:
+    request = Request(
+        sequences=[
+            Sequence(
+                token_ids=np.array(text), params={"embed": PoolingParams(task="embed")}, num_keys=len(text)
+            )
+            for text in texts
+        ]
+    )
+    engine._core.loop.submit(engine._core.lane, request)
+    return request
+
+
+@pytest.mark.parametrize(
+    ("error", "expected"),
+    [(RuntimeError("a kernel failed"), EngineError), (torch.OutOfMemoryError("no memory"), DeviceMemoryError)],
+)
+def test_only_the_request_at_fault_fails(engine: Engine, error: Exception, expected: type[Exception]) -> None:
+    """BL-25: fifteen good requests share steps with a bad one, twenty times over."""
+    good = ids(*range(2, 17))
+    alone = [engine.embed(text)[0] for text in good]
+    break_on_mark(engine, error)
+    for _ in range(20):
+        bad = submit(engine, [[5, MARKED, 6]])
+        requests = [submit(engine, [text]) for text in good]
+        with pytest.raises(expected):
+            bad.future.result(timeout=60)
+        for request, reference in zip(requests, alone, strict=True):
+            assert_close(request.future.result(timeout=60).results[0]["embed"], reference)
+    assert engine.healthy
+    assert not engine._core.lane.requests
+    assert not engine._core.lane.unanswered
+
+
+def test_memory_errors_are_retried_in_smaller_steps(engine: Engine) -> None:
+    """A step too large for the memory is cut, down to one text, and answers all the same."""
+    texts = ids(*[6] * 12)
+    reference = engine.embed(texts)
+
+    def hook(_: torch.nn.Module, arguments: tuple[PackedBatch]) -> None:
+        if arguments[0].num_seqs > 2:
+            raise torch.OutOfMemoryError("more than two texts do not fit")
+
+    engine._core.lane.runner.model.backbone.register_forward_pre_hook(hook)
+    assert_close(engine.embed(texts), reference)
+
+
+def test_a_value_that_is_not_finite_fails_its_own_request(engine: Engine) -> None:
+    good = ids(4, 9)
+    reference = engine.embed(good)
+
+    def hook(_: torch.nn.Module, arguments: tuple[PackedBatch], hidden_TH: torch.Tensor) -> torch.Tensor:
+        marked = arguments[0].input_ids_T == MARKED
+        return torch.where(marked[:, None], torch.nan, hidden_TH)
+
+    engine._core.lane.runner.model.backbone.register_forward_hook(hook)
+    neighbour, bad = submit(engine, good), submit(engine, [[5, MARKED]])
+    with pytest.raises(NonFiniteError, match="not finite"):
+        bad.future.result(timeout=60)
+    assert_close(np.stack([r["embed"] for r in neighbour.future.result(timeout=60).results]), reference)
+
+
+def test_a_cancelled_request_leaves_the_queue(engine: Engine) -> None:
+    """The steps that run are counted: those of the cancelled job never do."""
+    gate = threading.Event()
+    engine._core.lane.runner.model.backbone.register_forward_pre_hook(lambda *_: gate.wait(10) and None)
+    first = submit(engine, ids(8))
+    bulk = submit(engine, ids(*[30] * 100))
+    last = submit(engine, ids(8))
+    assert bulk.future.cancel()
+    before = engine._core.lane.num_steps
+    gate.set()
+    wait([first.future, last.future], timeout=60)
+    assert isinstance(last.future.result(timeout=60), Answer)
+    assert engine._core.lane.num_steps - before <= 3
+    assert bulk.num_done <= 1
+
+
+def test_a_dead_loop_fails_everything_at_once(engine: Engine, monkeypatch: pytest.MonkeyPatch) -> None:
+    gate = threading.Event()
+    loop = engine._core.loop
+
+    def die(*_: Any) -> None:
+        gate.wait(10)
+        raise KeyboardInterrupt("the thread is hit by something that no step can raise")
+
+    monkeypatch.setattr(loop, "_launch", die)
+    waiting = [submit(engine, ids(8)) for _ in range(5)]
+    gate.set()
+    started = time.monotonic()
+    for request in waiting:
+        with pytest.raises(EngineClosedError, match="died"):
+            request.future.result(timeout=5)
+    assert time.monotonic() - started < 1
+    assert not engine.healthy
+    with pytest.raises(EngineClosedError, match="died"):
+        engine.embed("after")
+
+
+def test_closing_finishes_what_is_queued_and_refuses_what_comes(checkpoint: CheckpointFactory) -> None:
+    engine = Engine(checkpoint("bert"), pooling="mean", max_batch_tokens=32)
+    requests = [submit(engine, ids(*[20] * 10)) for _ in range(3)]
+    engine.close()
+    assert all(len(request.future.result(timeout=0).results) == 10 for request in requests)
+    with pytest.raises(EngineClosedError, match="closed"):
+        engine.embed("late")
+    engine.close()
+
+
+def test_an_engine_that_is_forgotten_ends_its_thread(checkpoint: CheckpointFactory) -> None:
+    engine = Engine(checkpoint("bert"), pooling="mean")
+    thread = engine._core.loop._thread
+    del engine
+    thread.join(timeout=5)
+    assert not thread.is_alive()
+
+
+def test_two_models_share_one_loop(checkpoint: CheckpointFactory, tmp_path: Path) -> None:
+    first = Engine(checkpoint("bert"), pooling="mean")
+    second = Engine(checkpoint("distilbert"), pooling="cls", loop=first._loop)
+    texts = ids(5, 12)
+    threads = [threading.Thread(target=engine.embed, args=(texts,)) for engine in (first, second) for _ in range(4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join(timeout=60)
+    assert first.embed(texts).shape == second.embed(texts).shape == (2, 64)
+    second.close()
+    assert first.healthy
+    assert first.embed(texts).shape == (2, 64)
+    first.close()
