@@ -19,6 +19,7 @@ import pytest
 
 import cenote
 from cenote import errors
+from cenote.checkpoint.families import FAMILIES
 from cenote.cli import VERBS
 from fetch_models import ensure
 
@@ -125,8 +126,13 @@ def test_make_targets_of_the_documents_exist() -> None:
 
 
 def test_every_verb_of_the_command_line_is_in_the_readme() -> None:
-    for verb in VERBS:
-        assert f"cenote {verb}" in README, f"README.md does not mention `cenote {verb}`"
+    missing = [verb.__name__ for verb in VERBS if f"`cenote {verb.__name__}" not in README]
+    assert missing == []
+
+
+def test_every_family_is_in_the_readme() -> None:
+    missing = [model_type for model_type in FAMILIES if f"`{model_type}`" not in README]
+    assert missing == []
 
 
 @pytest.fixture(scope="module")
