@@ -13,7 +13,7 @@ from typing import Any, Concatenate, ParamSpec, Self, TypeVar
 from cenote import verbs
 from cenote.config import EngineOptions, from_keywords
 from cenote.core import Core, EngineInfo, Pending, open_core
-from cenote.errors import OptionError
+from cenote.errors import EngineClosedError, OptionError
 from cenote.runtime.loop import Loop
 from cenote.text.inputs import Texts
 
@@ -57,7 +57,7 @@ class _Door:
     @property
     def healthy(self) -> bool:
         """Whether the engine takes and answers requests."""
-        return self._loop.healthy
+        return self._close.alive and self._loop.healthy
 
     def close(self) -> None:
         """Finish what is queued and refuse what comes; closing twice is harmless."""
@@ -82,10 +82,21 @@ def _blocking(verb: Callable[Concatenate[Core, P], Pending[T]]) -> Callable[Conc
 def _awaitable(verb: Callable[Concatenate[Core, P], Pending[T]]) -> Callable[Concatenate[AsyncEngine, P], Awaitable[T]]:
     @functools.wraps(verb)
     async def method(self: AsyncEngine, *args: P.args, **kwargs: P.kwargs) -> T:
-        pending = await self._in_thread(functools.partial(verb, self._core, *args, **kwargs))
+        submitted = asyncio.ensure_future(self._in_thread(functools.partial(verb, self._core, *args, **kwargs)))
+        try:
+            pending = await asyncio.shield(submitted)
+        except asyncio.CancelledError:
+            submitted.add_done_callback(_withdraw)
+            raise
         return pending.assemble(await asyncio.wrap_future(pending.future))
 
     return method
+
+
+def _withdraw(submitted: asyncio.Future[Pending[Any]]) -> None:
+    """Take a request out of the queue whose caller left while it was tokenised."""
+    if not submitted.cancelled() and submitted.exception() is None:
+        submitted.result().future.cancel()
 
 
 class Engine(_Door):
@@ -132,6 +143,8 @@ class AsyncEngine(_Door):
         return await self._in_thread(functools.partial(verbs.tokenize, self._core, texts))
 
     async def _in_thread(self, function: Callable[[], T]) -> T:
+        if not self._close.alive:
+            raise EngineClosedError("the engine is closed")
         return await asyncio.get_running_loop().run_in_executor(self._threads, function)
 
     def close(self) -> None:
@@ -142,5 +155,5 @@ class AsyncEngine(_Door):
         return self
 
     async def __aexit__(self, *_: object) -> None:
-        await self._in_thread(super().close)
+        await asyncio.to_thread(super().close)
         self._threads.shutdown(wait=False)

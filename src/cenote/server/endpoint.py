@@ -70,10 +70,11 @@ def _validated(adapter: TypeAdapter[Any], value: Any) -> BaseModel:
 
 
 def _as_input_error(error: ValidationError) -> InputError:
-    """Return the first thing that is wrong, without the value that the client sent."""
-    first = error.errors(include_url=False, include_context=False, include_input=False)[0]
-    name = ".".join(str(part) for part in first["loc"])
-    if first["type"] == "missing":
+    """Return what is wrong with the first wrong field, without the value that the client sent."""
+    errors = error.errors(include_url=False, include_context=False, include_input=False)
+    name = str(errors[0]["loc"][0])
+    if errors[0]["type"] == "missing":
         return InputError(f"`{name}` is required", param=name)
-    reason = first["msg"].removeprefix("Value error, ").removeprefix("Input ")
-    return InputError(f"`{name}`: {reason}", param=name)
+    # A field of several types has one error for each of them.
+    reasons = [each["msg"].removeprefix("Input ") for each in errors if each["loc"][0] == name]
+    return InputError(f"`{name}` {', or '.join(reasons)}", param=name)

@@ -49,6 +49,16 @@ def run(app: ASGIApp, listener: socket.socket, shutdown_timeout: int, on_ready: 
 
     Requests that run then get `shutdown_timeout` seconds to finish.
     """
+    # uvicorn raises the signal once more when it is done; the default handler would end the process with status 143.
+    previous = signal.signal(signal.SIGTERM, lambda *_: None)
+    try:
+        make_server(app, shutdown_timeout, on_ready).run(sockets=[listener])
+    finally:
+        signal.signal(signal.SIGTERM, previous)
+
+
+def make_server(app: ASGIApp, shutdown_timeout: int, on_ready: Callable[[], None]) -> uvicorn.Server:
+    """Return the server that `run` runs; `on_ready` is called once it accepts connections."""
     config = uvicorn.Config(
         app,
         access_log=False,
@@ -58,12 +68,7 @@ def run(app: ASGIApp, listener: socket.socket, shutdown_timeout: int, on_ready: 
         server_header=False,
         timeout_graceful_shutdown=shutdown_timeout,
     )
-    # uvicorn raises the signal once more when it is done; the default handler would end the process with status 143.
-    previous = signal.signal(signal.SIGTERM, lambda *_: None)
-    try:
-        _Server(config, on_ready).run(sockets=[listener])
-    finally:
-        signal.signal(signal.SIGTERM, previous)
+    return _Server(config, on_ready)
 
 
 class _Server(uvicorn.Server):

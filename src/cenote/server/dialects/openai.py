@@ -123,6 +123,7 @@ async def create_embeddings(call: Call) -> Response:
         normalize=request.normalize,
         prompt_name=request.prompt_name,
         truncate=True if request.truncate is None else _TRUNCATE[request.truncate],
+        param="input",
     )
     call.record.add(values.usage)
     return _json(_embeddings_answer(name, values, request.encoding_format))

@@ -1,0 +1,69 @@
+"""Cancelling an awaited verb takes its request out of the queue, whenever the cancellation comes."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+from cenote import EngineClosedError
+from cenote.engine import AsyncEngine
+
+
+@pytest.fixture
+def engine(checkpoint: Callable[..., Path]) -> Iterator[AsyncEngine]:
+    engine = AsyncEngine(checkpoint("bert"), pooling="mean", threads=1)
+    yield engine
+    engine.close()
+
+
+def test_cancelled_while_it_is_tokenised(engine: AsyncEngine, monkeypatch: pytest.MonkeyPatch) -> None:
+    encoder = engine._core.encoder
+    has_begun, may_go_on = threading.Event(), threading.Event()
+    submitted = []
+    encode, submit = encoder.encode, engine._core.loop.submit
+
+    def slow_encode(*args: object) -> object:
+        has_begun.set()
+        assert may_go_on.wait(10)
+        return encode(*args)
+
+    def noted_submit(lane: object, request: object) -> None:
+        submitted.append(request)
+        submit(lane, request)
+
+    async def run() -> None:
+        task = asyncio.create_task(engine.embed("the cat"))
+        await asyncio.to_thread(has_begun.wait, 10)
+        # The loop is kept busy, so that the request can only leave by being withdrawn.
+        busy, may_end = threading.Event(), threading.Event()
+        blocked = asyncio.create_task(asyncio.to_thread(engine._core.loop.call, lambda: (busy.set(), may_end.wait(10))))
+        await asyncio.to_thread(busy.wait, 10)
+        task.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await task
+        may_go_on.set()
+        while not submitted or not submitted[0].future.cancelled():
+            await asyncio.sleep(0.01)
+        may_end.set()
+        await blocked
+
+    with monkeypatch.context() as patch:
+        patch.setattr(encoder, "encode", slow_encode)
+        patch.setattr(engine._core.loop, "submit", noted_submit)
+        asyncio.run(asyncio.wait_for(run(), 20))
+    assert asyncio.run(engine_embeds(engine)) == (1, 64)
+
+
+async def engine_embeds(engine: AsyncEngine) -> tuple[int, ...]:
+    return (await engine.embed("the cat")).shape
+
+
+def test_closed_engine_refuses(engine: AsyncEngine) -> None:
+    engine.close()
+    assert not engine.healthy
+    with pytest.raises(EngineClosedError):
+        asyncio.run(engine_embeds(engine))
