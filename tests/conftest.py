@@ -12,8 +12,12 @@ os.environ["HF_HUB_DISABLE_TELEMETRY"] = "1"
 
 import pytest
 import torch
+from hypothesis import settings
 
 from tiny import Head, tiny_checkpoint
+
+settings.register_profile("cenote", deadline=None, max_examples=50)  # a busy machine is no failure
+settings.load_profile("cenote")
 
 CheckpointFactory = Callable[..., Path]
 

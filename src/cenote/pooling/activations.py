@@ -5,6 +5,7 @@ from __future__ import annotations
 import torch
 from torch import nn
 
+from cenote.checkpoint.dense import ACTIVATIONS
 from cenote.errors import CheckpointError
 
 
@@ -19,18 +20,15 @@ _BY_RULE: dict[str, type[nn.Module]] = {"identity": nn.Identity, "sigmoid": nn.S
 
 
 def build_activation(name: str) -> nn.Module:
-    """Return the activation called `identity`, `sigmoid`, `softmax`, `auto`, or by a class name of `torch.nn`.
+    """Return the activation called `identity`, `sigmoid`, `softmax`, `auto`, or by its class name in `torch.nn`.
 
-    Only activation classes that need no arguments are taken; the name comes from a checkpoint and is not trusted.
+    The name comes from a checkpoint and is not trusted: only those in `checkpoint.dense.ACTIVATIONS` are built.
     """
     if name.lower() == "softmax":
         return nn.Softmax(dim=-1)
-    chosen = _BY_RULE.get(name) or getattr(nn.modules.activation, name, None)
-    if name == "Identity":
-        chosen = nn.Identity
-    if not (isinstance(chosen, type) and issubclass(chosen, nn.Module)):
-        raise CheckpointError(f"the checkpoint names the activation {name!r}, which torch.nn does not have")
-    try:
-        return chosen()
-    except TypeError:
-        raise CheckpointError(f"the checkpoint names {name!r} as an activation, which needs arguments") from None
+    if name in _BY_RULE:
+        return _BY_RULE[name]()
+    if name not in ACTIVATIONS:
+        raise CheckpointError(f"the checkpoint names the activation {name!r}; known: {', '.join(sorted(ACTIVATIONS))}")
+    chosen: type[nn.Module] = getattr(nn, name)
+    return chosen()

@@ -19,7 +19,7 @@ from cenote.pooling.origin import Origin
 from cenote.pooling.pooler import FloatArray, Pooler
 from cenote.pooling.poolers.bos_eos import EndMarks
 
-TILE_BYTES = 64 * 2**20
+TILE_BYTES = 32 * 2**20
 """The largest piece of fp32 logits that is ever there."""
 
 
