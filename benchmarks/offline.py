@@ -105,6 +105,7 @@ def main() -> int:
     torch.set_num_threads(options.threads)
     peer = SentenceTransformer(str(options.model), device="cpu", local_files_only=True)
     with Engine(str(options.model), device="cpu", dtype="float32", threads=options.threads) as engine:
+        result["decisions"] = {decision.what: decision.value for decision in engine.info.decisions}
         result["corpora"] = {name: run_corpus(engine, peer, name, options) for name in options.corpora}
     for name, row in result["corpora"].items():
         ours, theirs = row["cenote"]["tokens_per_second"], row["sentence-transformers"]["tokens_per_second"]
