@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import itertools
+import json
 import logging
 from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
 import pytest
-from text_folders import FOLDERS, SAMPLES, bert_class, encoder_for, write_json
+from text_folders import FOLDERS, SAMPLES, bert_class, bert_contradicting, encoder_for, write_json
 from transformers import AutoTokenizer
 from transformers.models.auto.tokenization_auto import (
     MODELS_WITH_INCORRECT_HUB_TOKENIZER_CLASS,
@@ -67,11 +69,21 @@ def test_the_class_table_is_that_of_transformers() -> None:
     assert {model_type for model_type in served if model_type in TOKENIZER_MAPPING_NAMES} <= set(REGISTERED_CLASSES)
 
 
-def test_a_declared_class_wins_over_the_model_type(tmp_path: Path) -> None:
-    bert_class(tmp_path)
-    write_json(tmp_path / "config.json", {"model_type": "xlm-roberta"})
+_DECLARED = ["BertTokenizer", "BertTokenizerFast", "PreTrainedTokenizerFast", "OddTokenizer"]
+_MODEL_TYPES = ["bert", "modernbert", "eurobert", "llama", "unheard-of"]
+
+
+@pytest.mark.parametrize(
+    ("model_type", "declared"),
+    [*itertools.product([*_MODEL_TYPES, "xlm-roberta"], _DECLARED), *((kind, None) for kind in _MODEL_TYPES)],
+)
+def test_the_class_is_the_one_that_auto_tokenizer_takes(model_type: str, declared: str | None, tmp_path: Path) -> None:
+    bert_contradicting(tmp_path)
+    config = json.loads((tmp_path / "tokenizer_config.json").read_text())
+    write_json(tmp_path / "tokenizer_config.json", {**config, "tokenizer_class": declared})
+    write_json(tmp_path / "config.json", {"model_type": model_type})
     auto = AutoTokenizer.from_pretrained(tmp_path)
-    text = "Hello WORLD"
+    text = "hello world HELLO World"
     assert encoder_for(tmp_path).encode(text)[0].token_ids.tolist() == auto(text)["input_ids"]
 
 

@@ -5,12 +5,14 @@ from __future__ import annotations
 import time
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from text_folders import CORPUS, FOLDERS, encoder_for
+from tokenizers import AddedToken, Regex, normalizers, pre_tokenizers
 from transformers import AutoTokenizer
 
 from cenote.errors import InputError, OptionError, TooLongError
@@ -109,12 +111,57 @@ def test_a_long_text_gives_the_ids_of_the_whole_text(
     check()
 
 
+def test_a_token_with_a_space_inside_is_never_cut(tokenizer_folder: Callable[[str], Path]) -> None:
+    folder = tokenizer_folder("bert_with_added_tokens")
+    encoder = encoder_for(folder)
+    for side in SIDES:
+        auto = AutoTokenizer.from_pretrained(folder, truncation_side=side)
+        for limit in range(3, 20):
+            for text in ("hello world " * 300, "hello world" + " hello world" * 300):
+                ours = encoder.encode(text, EncodeOptions(max_length=limit, truncation_side=side))[0]
+                assert ours.token_ids.tolist() == auto(text, truncation=True, max_length=limit)["input_ids"]
+
+
+def test_more_is_read_where_words_are_long(tokenizer_folder: Callable[[str], Path]) -> None:
+    folder = tokenizer_folder("bert_class")
+    encoder = encoder_for(folder)
+    text = ("x" * 150 + " ") * 400 + "hello world"
+    for side in SIDES:
+        auto = AutoTokenizer.from_pretrained(folder, truncation_side=side)
+        ours = encoder.encode(text, EncodeOptions(max_length=40, truncation_side=side))[0]
+        assert ours.token_ids.tolist() == auto(text, truncation=True, max_length=40)["input_ids"]
+        assert len(ours) == 40
+
+
 def test_which_tokenizers_may_be_cut(tokenizer_folder: Callable[[str], Path]) -> None:
     unknown = {"bert_with_added_tokens"}
     for name in FOLDERS:
         backend = AutoTokenizer.from_pretrained(tokenizer_folder(name)).backend_tokenizer
         locality = read_locality(backend)
         assert locality.head == locality.tail == (name not in unknown), name
+
+
+def test_what_makes_a_cut_unsafe(tokenizer_folder: Callable[[str], Path]) -> None:
+    def locality(*added: AddedToken, **parts: Any) -> tuple[bool, bool]:
+        backend = AutoTokenizer.from_pretrained(tokenizer_folder("bert_class")).backend_tokenizer
+        for name, value in parts.items():
+            setattr(backend, name, value)
+        backend.add_tokens(list(added))
+        found = read_locality(backend)
+        return found.head, found.tail
+
+    assert locality(AddedToken("<a b>"), AddedToken(" b")) == (False, False)
+    assert locality(AddedToken("b"), AddedToken("<tag>", lstrip=True)) == (True, True)
+    assert locality(AddedToken("b", rstrip=True)) == (True, False)
+    assert locality(normalizer=normalizers.Prepend("x")) == (True, False)
+    assert locality(normalizer=normalizers.Strip(left=True, right=False)) == (True, False)
+    assert locality(normalizer=normalizers.Strip(left=False, right=True)) == (True, True)
+    assert locality(normalizer=normalizers.Replace("o w", "ow")) == (False, False)
+    assert locality(normalizer=normalizers.Replace(Regex("."), "x")) == (False, False)
+    assert locality(normalizer=normalizers.Replace(" ", "_")) == (False, False)
+    assert locality(pre_tokenizer=pre_tokenizers.Split(Regex(r".+"), "isolated")) == (False, False)
+    assert locality(pre_tokenizer=pre_tokenizers.Punctuation()) == (False, False)
+    assert locality(pre_tokenizer=None) == (False, False)
 
 
 def test_cuts_are_between_a_letter_and_a_space_before_a_letter() -> None:
