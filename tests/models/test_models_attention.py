@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import pytest
 import torch
-from cenote.models.attention import AttentionStep, LayerAttention, attend
-from cenote.models.attention_path import AttentionNeeds, AttentionPath, choose_attention
-from cenote.models.attention_reference import attend_reference
-from cenote.models.batch import PackedBatch, pack
 from hypothesis import given, settings
 from hypothesis import strategies as st
+
+from cenote.models.attention import attend
+from cenote.models.attention_path import AttentionNeeds, AttentionPath, choose_attention
+from cenote.models.attention_reference import attend_reference
+from cenote.models.attention_step import AttentionStep, LayerAttention
+from cenote.models.batch import PackedBatch, pack
 from tolerances import assert_close
 
 CPU = torch.device("cpu")

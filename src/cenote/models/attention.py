@@ -11,65 +11,20 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass
 from typing import Any
 
-import numpy as np
 import torch
 from torch.nn import functional as F
 from torch.nn.attention.varlen import varlen_attn
 from transformers import AttentionInterface
 
-from cenote.models.attention_path import AttentionPath
-from cenote.models.batch import PackedBatch, Run
-from cenote.transfer import async_tensor_h2d
+from cenote.models.attention_step import STEP_KEYWORD, AttentionStep, LayerAttention
+from cenote.models.batch import Run
+from cenote.models.context import KeyValue
 
 ATTENTION_NAME = "cenote_packed"
-STEP_KEYWORD = "attention_step"
-"""The keyword under which a model's forward hands the `AttentionStep` down to every layer."""
 _SOFTCAP_TILE = 1 << 24
 """Most attention scores that the soft-capped path holds at once."""
-
-
-@dataclass(frozen=True, kw_only=True)
-class LayerAttention:
-    """What one layer asks for. `window` W lets row i see row j where |i - j| < W; `None` is no window."""
-
-    scaling: float
-    causal: bool
-    window: int | None = None
-    softcap: float | None = None
-    bias: torch.Tensor | None = None
-    """`[1, A, L, L]` for the longest text; shorter texts take its upper left corner"""
-
-
-class AttentionStep:
-    """What all layers of one forward share: the batch, the path, and masks, built once for each shape."""
-
-    def __init__(self, batch: PackedBatch, path: AttentionPath) -> None:
-        self.batch = batch
-        self.path = path
-        self._masks: dict[tuple[int, int, bool, int | None], torch.Tensor] = {}
-        self._num_keys: torch.Tensor | None = None
-
-    def mask(self, run: Run, layer: LayerAttention) -> torch.Tensor | None:
-        """Return the bool mask `[L, K]` of a run, or `None` where every row sees every key or causality is all."""
-        window = layer.window if layer.window is not None and layer.window < run.length else None
-        if window is None and (not layer.causal or run.num_keys == run.length):
-            return None
-        key = (run.length, run.num_keys, layer.causal, window)
-        if key not in self._masks:
-            self._masks[key] = _build_mask(*key, device=self.batch.input_ids_T.device)
-        return self._masks[key]
-
-    def num_keys(self) -> torch.Tensor | None:
-        """Return the int32 `[B]` numbers of keys on the device, or `None` where every row is a key."""
-        if np.array_equal(self.batch.num_keys_np, self.batch.seq_lens_np):
-            return None
-        if self._num_keys is None:
-            device = self.batch.input_ids_T.device
-            self._num_keys = async_tensor_h2d(self.batch.num_keys_np.astype(np.int32), device)
-        return self._num_keys
 
 
 def register_packed_attention() -> None:
@@ -106,6 +61,7 @@ def _layer_of(module: torch.nn.Module, head_dim: int, kwargs: Mapping[str, Any])
         window=window,
         softcap=kwargs.get("softcap"),
         bias=kwargs.get("position_bias"),
+        index=getattr(module, "layer_idx", None) or 0,
     )
 
 
@@ -120,8 +76,7 @@ def attend(
         return _attend_run(step, runs[0], (query, key, value), layer)
     output_TAD = query.new_empty((query.shape[1], query.shape[0], value.shape[-1]))
     for run in runs:
-        rows = slice(run.start, run.start + run.num_seqs * run.length)
-        output_TAD[rows] = _attend_run(step, run, (query[:, rows], key[:, rows], value[:, rows]), layer)
+        output_TAD[_rows(run)] = _attend_run(step, run, (query, key, value), layer)
     return output_TAD
 
 
@@ -135,7 +90,9 @@ def _attend_varlen(
 ) -> torch.Tensor:
     assert layer.softcap is None, "the variable-length kernel has no softcap"
     assert layer.bias is None, "the variable-length kernel has no position bias"
-    batch, num_keys = step.batch, step.num_keys()
+    batch, (cu_keys, max_keys) = step.batch, step.cu_keys()
+    if batch.contexts is not None:
+        key, value = _keys_with_contexts(step, key, value, layer)
     # The kernel's window is inclusive and -1 means none.
     side = -1 if layer.window is None else layer.window - 1
     output = varlen_attn(
@@ -143,25 +100,51 @@ def _attend_varlen(
         key.transpose(0, 1),
         value.transpose(0, 1),
         batch.cu_seqlens,
-        batch.cu_seqlens,
+        cu_keys,
         batch.max_seq_len,
-        batch.max_seq_len,
+        max_keys,
         scale=layer.scaling,
         window_size=(side, 0 if layer.causal else side),
         enable_gqa=query.shape[0] != key.shape[0],
-        seqused_k=num_keys,
+        seqused_k=step.num_keys(),
     )
     assert isinstance(output, torch.Tensor)
     return output
 
 
-def _attend_run(step: AttentionStep, run: Run, heads: tuple[torch.Tensor, ...], layer: LayerAttention) -> torch.Tensor:
-    """Attend within the texts of one run, given its query, key and value rows; return `[N * L, A, D]`."""
-    query, key, value = (
-        part.view(part.shape[0], run.num_seqs, run.length, part.shape[-1]).transpose(0, 1) for part in heads
-    )
+def _keys_with_contexts(
+    step: AttentionStep, key: torch.Tensor, value: torch.Tensor, layer: LayerAttention
+) -> tuple[torch.Tensor, torch.Tensor]:
+    """Lay each sequence's keys and values, its context first, end to end: `[G, sum of keys, D]` each.
+
+    One kernel call then serves chunked and whole sequences alike; the copy is small beside the attention itself.
+    """
+    runs = [_key_value_of_run(run, key, value, layer) for run in step.batch.runs]
+    keys, values = zip(*runs, strict=True)
+    return tuple(torch.cat([part.transpose(0, 1).flatten(1, 2) for part in parts], dim=1) for parts in (keys, values))  # type: ignore[return-value]
+
+
+def _rows(run: Run) -> slice:
+    return slice(run.start, run.start + run.num_seqs * run.length)
+
+
+def _by_sequence(part: torch.Tensor, run: Run) -> torch.Tensor:
+    """Return a run's rows of `[heads, T, D]` as `[N, heads, L, D]`."""
+    return part[:, _rows(run)].view(part.shape[0], run.num_seqs, run.length, part.shape[-1]).transpose(0, 1)
+
+
+def _key_value_of_run(run: Run, key: torch.Tensor, value: torch.Tensor, layer: LayerAttention) -> KeyValue:
+    """Return what the rows of a run may see: `[N, G, context and keys, D]` each."""
+    own = _by_sequence(key, run), _by_sequence(value, run)
     if run.num_keys < run.length:
-        key, value = key[:, :, : run.num_keys], value[:, :, : run.num_keys]
+        own = own[0][:, :, : run.num_keys], own[1][:, :, : run.num_keys]
+    return own if run.context is None else run.context.extend(layer.index, own, (key, value))
+
+
+def _attend_run(step: AttentionStep, run: Run, heads: tuple[torch.Tensor, ...], layer: LayerAttention) -> torch.Tensor:
+    """Attend within the texts of one run, given the step's query, keys and values; return `[N * L, A, D]`."""
+    query = _by_sequence(heads[0], run)
+    key, value = _key_value_of_run(run, heads[1], heads[2], layer)
     mask = step.mask(run, layer)
     if layer.softcap is not None:
         output = _softcapped(query, key, value, mask, layer)
@@ -171,7 +154,7 @@ def _attend_run(step: AttentionStep, run: Run, heads: tuple[torch.Tensor, ...], 
             key,
             value,
             attn_mask=_with_bias(mask, run, layer),
-            is_causal=layer.causal and mask is None and layer.bias is None,
+            is_causal=layer.causal and mask is None and layer.bias is None and not run.num_context_rows,
             scale=layer.scaling,
             enable_gqa=query.shape[1] != key.shape[1],
         )
@@ -196,7 +179,7 @@ def _softcapped(
     num_seqs, num_heads, length, _ = query.shape
     groups = num_heads // key.shape[1]
     key, value = (part.repeat_interleave(groups, dim=1) if groups > 1 else part for part in (key, value))
-    if mask is None and layer.causal:
+    if mask is None and layer.causal and length > 1:
         mask = torch.ones(length, length, dtype=torch.bool, device=query.device).tril_()
     tile = max(1, _SOFTCAP_TILE // (num_seqs * num_heads * key.shape[2]))
     outputs = []
@@ -207,14 +190,3 @@ def _softcapped(
             scores = scores.masked_fill(~mask[start : start + tile], -math.inf)
         outputs.append(torch.softmax(scores, dim=-1, dtype=torch.float32).to(query.dtype) @ value)
     return outputs[0] if len(outputs) == 1 else torch.cat(outputs, dim=2)
-
-
-def _build_mask(length: int, num_keys: int, causal: bool, window: int | None, *, device: torch.device) -> torch.Tensor:
-    distance = torch.arange(length, device=device)[:, None] - torch.arange(num_keys, device=device)
-    mask = distance >= 0 if causal else torch.ones_like(distance, dtype=torch.bool)
-    if window is not None:
-        mask &= distance.abs() < window
-    if num_keys < length and window is not None:
-        # Rows far behind the last key see none within the window; softmax over nothing would be NaN.
-        mask |= ~mask.any(dim=-1, keepdim=True)
-    return mask

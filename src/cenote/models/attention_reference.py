@@ -7,7 +7,7 @@ import math
 import numpy as np
 import torch
 
-from cenote.models.attention import LayerAttention
+from cenote.models.attention_step import LayerAttention
 from cenote.models.batch import PackedBatch
 
 

@@ -8,8 +8,8 @@ import torch
 from torch import nn
 from transformers import PreTrainedModel
 
-from cenote.models.attention import STEP_KEYWORD, AttentionStep
 from cenote.models.attention_path import AttentionPath
+from cenote.models.attention_step import STEP_KEYWORD, AttentionStep
 from cenote.models.batch import PackedBatch
 
 
