@@ -10,7 +10,7 @@ from cenote.checkpoint import ModelSpec, read_checkpoint
 from cenote.checkpoint.decide import DeviceFacts, decide
 from cenote.config import EngineOptions
 from cenote.errors import OptionError
-from conftest import CheckpointFactory
+from tiny import CheckpointFactory
 
 CPU = DeviceFacts(kind="cpu", name="cpu", description="CPU", bfloat16=False, reason="no GPU was found")
 GPU = DeviceFacts(kind="cuda", name="cuda:0", description="a GPU", bfloat16=True, reason="a GPU was found")

@@ -18,7 +18,7 @@ from tiny import FAMILIES, add_sentence_transformers_files
 def test_every_family_has_its_true_limit(checkpoint: CheckpointFactory, tmp_path: Path, family: str) -> None:
     folder = writable(checkpoint(family), tmp_path)
     edit(folder / "tokenizer_config.json", model_max_length=int(1e30))
-    if FAMILIES[family].model_type == "t5":
+    if FAMILIES[family].style == "t5":
         assert read_checkpoint(folder, pooling="mean").text.max_length == 512
         return
     assert read_checkpoint(folder, pooling="mean").text.max_length == FAMILIES[family].limit

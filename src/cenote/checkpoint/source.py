@@ -42,11 +42,11 @@ def locate(model: str, *, revision: str | None = None) -> Located:
     work as everywhere. Raises `CheckpointError` saying what to do where there is no such folder and no such model.
     """
     folder = Path(model).expanduser()
-    if folder.is_dir():
+    if folder.is_dir() and model.strip():
         if revision is not None:
             raise CheckpointError(f"{model} is a local folder and has no revisions; leave --revision {revision} out")
         return Located(folder=folder, name=folder.resolve().name, revision=None)
-    if folder.exists():
+    if folder.is_file():
         raise CheckpointError(
             f"{model} is a file; give the folder that holds config.json, or a hub id such as BAAI/bge-m3"
         )
