@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -14,12 +13,10 @@ import pytest
 import torch
 from hypothesis import settings
 
-from tiny import Head, tiny_checkpoint
+from tiny import CheckpointFactory, Head, tiny_checkpoint
 
 settings.register_profile("cenote", deadline=None, max_examples=50)  # a busy machine is no failure
 settings.load_profile("cenote")
-
-CheckpointFactory = Callable[..., Path]
 
 
 @pytest.fixture(scope="session", autouse=True)

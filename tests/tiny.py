@@ -7,7 +7,7 @@ biases are moved off their neutral start for the same reason.
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal
@@ -20,14 +20,16 @@ from transformers import (
     AutoModelForCausalLM,
     AutoModelForMaskedLM,
     AutoModelForSequenceClassification,
+    AutoModelForTextEncoding,
     AutoModelForTokenClassification,
     PreTrainedModel,
-    T5EncoderModel,
 )
 
 from tiny_tokenizers import APPENDED_EOS_ID, CONFIG_EOS_ID, VOCAB_SIZE, TokenizerStyle, save_tiny_tokenizer
 
 HIDDEN_SIZE = 64
+CheckpointFactory = Callable[..., Path]
+"""What the fixture `checkpoint` of `tests/conftest.py` is."""
 Head = Literal["base", "sequence_classification", "token_classification", "masked_lm", "causal_lm"]
 
 
@@ -58,6 +60,11 @@ _DECODER = {
     "bos_token_id": None,
     "eos_token_id": CONFIG_EOS_ID,
     "pad_token_id": APPENDED_EOS_ID,
+}
+_T5 = {
+    **{"d_model": HIDDEN_SIZE, "d_kv": 16, "d_ff": 96, "num_layers": 2, "num_heads": 4},
+    **{"relative_attention_num_buckets": 8, "relative_attention_max_distance": 20},
+    **{"pad_token_id": 0, "eos_token_id": 1, "decoder_start_token_id": 0},
 }
 _HYBRID_LAYERS = {"layer_types": ["sliding_attention", "full_attention"], "sliding_window": 5}
 
@@ -94,13 +101,8 @@ FAMILIES: dict[str, Family] = {
         {**_ROBERTA, "max_position_embeddings": 64, "num_key_value_heads": 2, "mask_token_id": 4},
     ),
     "jina_embeddings_v3": Family("jina_embeddings_v3", "roberta", {**_ROBERTA, "max_position_embeddings": 64}),
-    "t5": Family(
-        "t5",
-        "t5",
-        {"d_model": HIDDEN_SIZE, "d_kv": 16, "d_ff": 96, "num_layers": 2, "num_heads": 4}
-        | {"relative_attention_num_buckets": 8, "relative_attention_max_distance": 20}
-        | {"pad_token_id": 0, "eos_token_id": 1, "decoder_start_token_id": 0},
-    ),
+    "t5": Family("t5", "t5", _T5),
+    "mt5": Family("mt5", "t5", {**_T5, "feed_forward_proj": "gated-gelu"}),
     "qwen2": Family("qwen2", "decoder", _DECODER),
     "qwen2_bidirectional": Family("qwen2", "decoder", {**_DECODER, "is_causal": False}),
     "qwen3": Family("qwen3", "decoder", _DECODER),
@@ -109,6 +111,7 @@ FAMILIES: dict[str, Family] = {
     "llama_bidirectional": Family("llama", "decoder", {**_DECODER, "is_causal": False}),
     "mistral": Family("mistral", "decoder", {**_DECODER, "sliding_window": 5}),
     "mistral_bidirectional": Family("mistral", "decoder", {**_DECODER, "sliding_window": 5, "is_causal": False}),
+    "gemma": Family("gemma", "decoder", _DECODER),
     "gemma2": Family(
         "gemma2",
         "decoder",
@@ -141,8 +144,10 @@ def tiny_checkpoint(family: str, folder: Path, *, head: Head = "base", seed: int
     config = AutoConfig.for_model(facts.model_type, **{**_SIZES, **facts.config, **extra, **config_overrides})
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(seed)
-        model = T5EncoderModel(config) if (family, head) == ("t5", "base") else _AUTO_CLASSES[head].from_config(config)
-        _perturb(model, is_t5=family == "t5")
+        is_t5 = facts.style == "t5"
+        auto_class = AutoModelForTextEncoding if is_t5 and head == "base" else _AUTO_CLASSES[head]
+        model = auto_class.from_config(config)
+        _perturb(model, is_t5=is_t5)
     model.save_pretrained(folder)
     pad = config_overrides.get("pad_token_id")
     save_tiny_tokenizer(folder, facts.style, max_length=facts.limit, pad_token_id=pad)

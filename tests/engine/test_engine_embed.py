@@ -11,11 +11,10 @@ import pytest
 from sentence_transformers import SentenceTransformer
 
 from cenote import AsyncEngine, Engine, InputError, TooLongError, UnsupportedTaskError
-from conftest import CheckpointFactory
-from tiny import TinyDense, add_sentence_transformers_files, tiny_checkpoint
+from tiny import CheckpointFactory, TinyDense, add_sentence_transformers_files, tiny_checkpoint
 from tolerances import assert_close
 
-WORDS = "the quick brown fox jumps over a lazy dog and runs home".split()
+WORDS = ["the", "quick", "brown", "fox", "jumps", "over", "a", "lazy", "dog", "and", "runs", "home"]
 
 
 def texts_up_to(limit: int) -> list[str]:

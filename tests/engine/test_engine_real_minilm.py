@@ -7,11 +7,11 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from fetch_models import ensure
 from sentence_transformers import SentenceTransformer
-from tolerances import assert_close
 
 from cenote import Engine
+from fetch_models import ensure
+from tolerances import assert_close
 
 SENTENCES = (Path(__file__).parent.parent / "data" / "sentences.txt").read_text(encoding="utf-8").splitlines()
 

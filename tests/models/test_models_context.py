@@ -12,7 +12,7 @@ from tiny_models import load_tiny
 from cenote.models.batch import pack
 from cenote.models.context import EarlierChunks, KeyValueCache, SharedPrefix
 from cenote.models.load import LoadedModel
-from conftest import CheckpointFactory
+from tiny import CheckpointFactory
 from tolerances import assert_close
 
 CAUSAL = ["qwen2", "qwen3", "llama", "mistral", "gemma2", "gemma3_text"]

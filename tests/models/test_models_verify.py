@@ -11,8 +11,7 @@ from tiny_models import load_tiny, tiny_spec
 from cenote.errors import CheckpointError
 from cenote.models.attention_step import LayerAttention
 from cenote.models.verify import verify_model
-from conftest import CheckpointFactory
-from tiny import FAMILIES
+from tiny import FAMILIES, CheckpointFactory
 
 
 @pytest.mark.parametrize("family", FAMILIES)

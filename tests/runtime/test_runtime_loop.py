@@ -17,8 +17,7 @@ from cenote import DeviceMemoryError, Engine, EngineClosedError, EngineError, No
 from cenote.models.batch import PackedBatch
 from cenote.params import PoolingParams
 from cenote.runtime.request import Answer, Request, Sequence
-from conftest import CheckpointFactory
-from tiny import add_sentence_transformers_files
+from tiny import CheckpointFactory
 from tolerances import assert_close
 
 MARKED = 77
