@@ -110,7 +110,7 @@ def masked_lm_head(model: PreTrainedModel, model_type: str) -> nn.Module:
 def vocabulary_score(model: PreTrainedModel, yes_id: int, no_id: int | None) -> SequenceClassifier:
     """Build the score of a `*ForCausalLM` reranker from the last row of a text; tied embeddings are honoured."""
     head: nn.Module | None = model.get_output_embeddings()
-    if not isinstance(head, nn.Linear) or head.bias is not None:
+    if not isinstance(head, nn.Linear) or getattr(head, "bias", None) is not None:
         raise CheckpointError(f"{type(model).__name__} has no plain vocabulary head to score with")
     softcap = getattr(model.config, "final_logit_softcapping", None)
     return SequenceClassifier(rows="last", module=VocabularyScore(head, yes_id, no_id, softcap))

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -90,7 +91,7 @@ class PaddedBackbone(nn.Module):
         sizes = [num_seqs * longest for num_seqs, longest in layout.shapes]
         padded = {name: torch.split(ids.index_select(0, gather_P), sizes) for name, ids in inputs.items()}
         masks = torch.split(async_tensor_h2d(layout.is_key_np, device), sizes)
-        with self._relative_positions():
+        with self._relative_positions(layout.shapes[0][1], device):
             outputs = [
                 self._run({name: parts[place].view(shape) for name, parts in padded.items()}, masks[place].view(shape))
                 for place, shape in enumerate(layout.shapes)
@@ -102,12 +103,16 @@ class PaddedBackbone(nn.Module):
         hidden_NLH: torch.Tensor = self.model(**inputs, attention_mask=self._mask(is_key_NL)).last_hidden_state
         return hidden_NLH.flatten(0, 1)
 
-    def _relative_positions(self) -> AbstractContextManager[Any]:
-        """Keep the hook on for one forward only: `verify_model` runs the same modules as transformers would."""
+    def _relative_positions(self, longest: int, device: torch.device) -> AbstractContextManager[Any]:
+        """Hand DeBERTa its relative positions, which it would otherwise build with scalars copied up in mid-step.
+
+        The hook is on for one forward only: `verify_model` runs the same modules as transformers would.
+        """
         if not self.takes_relative_positions:
             return nullcontext()
         encoder = self.model.encoder
-        return encoder.register_forward_pre_hook(_with_relative_positions, with_kwargs=True)  # type: ignore[no-any-return]
+        hook = partial(_with_relative_positions, _distance_table(encoder, longest, device))
+        return encoder.register_forward_pre_hook(hook, with_kwargs=True)  # type: ignore[no-any-return]
 
     def _mask(self, is_key_NL: torch.Tensor) -> torch.Tensor:
         """Return the mask in the model's form. MPNet reads a 2-D one back to the host; a 4-D one it takes as it is."""
@@ -117,20 +122,18 @@ class PaddedBackbone(nn.Module):
         return ((1 - is_key_NL).to(dtype) * torch.finfo(dtype).min)[:, None, None, :]
 
 
-def _with_relative_positions(
-    encoder: Any, args: tuple[Any, ...], kwargs: dict[str, Any]
-) -> tuple[tuple[Any, ...], dict[str, Any]]:
-    """Hand DeBERTa its relative positions, which it would otherwise build with scalars copied up in mid-step.
-
-    They depend on the distance only: a table over distances comes from the host and is laid out on the device.
-    """
-    hidden_states = args[0]
-    length, device = hidden_states.shape[1], hidden_states.device
-    distances = torch.arange(1 - length, length)
+def _distance_table(encoder: Any, longest: int, device: torch.device) -> torch.Tensor:
+    """Return the relative position of every distance from `1 - longest` to `longest - 1`, worked out on the host."""
+    distances = torch.arange(1 - longest, longest)
     if encoder.position_buckets > 0 and encoder.max_relative_positions > 0:
         distances = make_log_bucket_position(distances, encoder.position_buckets, encoder.max_relative_positions)
-    table = async_tensor_h2d(distances.to(torch.int64), device)
-    rows = torch.arange(length, device=device)
-    places = rows[:, None] - rows + (length - 1)
-    relative_pos = table.index_select(0, places.flatten()).view(1, length, length)
-    return args, {**kwargs, "relative_pos": relative_pos}
+    return async_tensor_h2d(distances.to(torch.int64), device)
+
+
+def _with_relative_positions(
+    table: torch.Tensor, _encoder: Any, args: tuple[Any, ...], kwargs: dict[str, Any]
+) -> tuple[tuple[Any, ...], dict[str, Any]]:
+    length = args[0].shape[1]
+    rows = torch.arange(length, device=table.device)
+    places = rows[:, None] - rows + table.shape[0] // 2
+    return args, {**kwargs, "relative_pos": table.index_select(0, places.flatten()).view(1, length, length)}
