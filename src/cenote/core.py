@@ -94,19 +94,19 @@ class Core:
 
     def submit(self, texts: Many[TokenizedText], params: Many[TaskParams]) -> Future[Answer]:
         """Queue one request of all `texts`."""
-        request = Request(
-            sequences=[
-                Sequence(
-                    token_ids=text.token_ids,
-                    token_type_ids=text.token_type_ids,
-                    num_keys=text.num_keys,
-                    params=task_params,
-                )
-                for text, task_params in zip(texts, params, strict=True)
-            ]
-        )
+        request = Request(sequences=[self._sequence(*pair) for pair in zip(texts, params, strict=True)])
         self.loop.submit(self.lane, request)
         return request.future
+
+    def _sequence(self, text: TokenizedText, params: TaskParams) -> Sequence:
+        runner = self.lane.runner
+        return Sequence(
+            token_ids=text.token_ids,
+            token_type_ids=text.token_type_ids,
+            num_keys=text.num_keys,
+            params=params,
+            chunkable=runner.model.is_causal and runner.pooler.supports_chunks(params),
+        )
 
 
 def open_core(model: str, options: EngineOptions, loop: Loop) -> Core:

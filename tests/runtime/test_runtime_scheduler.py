@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections import Counter
 from itertools import count
 
 import numpy as np
@@ -11,7 +10,7 @@ from hypothesis import strategies as st
 
 from cenote.params import PoolingParams
 from cenote.runtime.request import Request, Sequence
-from cenote.runtime.scheduler import MAX_SKIPPED_STEPS, admit, commit, plan
+from cenote.runtime.scheduler import MAX_SKIPPED_STEPS, Take, admit, commit, plan
 
 BUDGET = 32
 PARAMS = {"embed": PoolingParams(task="embed")}
@@ -19,42 +18,46 @@ PARAMS = {"embed": PoolingParams(task="embed")}
 lengths = st.lists(st.integers(1, 50), min_size=1, max_size=20)
 
 
-def make_request(sizes: list[int]) -> Request:
+def make_request(sizes: list[int], *, chunkable: bool = False) -> Request:
     return Request(
-        sequences=[Sequence(token_ids=np.zeros(size, dtype=np.int64), params=PARAMS, num_keys=size) for size in sizes]
+        sequences=[
+            Sequence(token_ids=np.zeros(size, dtype=np.int64), params=PARAMS, num_keys=size, chunkable=chunkable)
+            for size in sizes
+        ]
     )
 
 
-def take_step(requests: list[Request], step: int) -> list[tuple[Request, int]]:
-    """Plan and commit one step; return its (request, position) pairs and drop what is scheduled whole."""
+def take_step(requests: list[Request], step: int) -> list[Take]:
+    """Plan and commit one step, and drop the requests that are scheduled whole."""
     takes = plan(requests, BUDGET, step)
-    parts = [(take.request, i) for take in takes for i in take.request.order[take.request.next :][: take.num_seqs]]
-    assert [take.num_tokens for take in takes] == [
-        sum(len(take.request.sequences[i]) for request, i in parts if request is take.request) for take in takes
-    ]
     commit(takes, step)
     requests[:] = [request for request in requests if request.num_waiting]
-    return parts
+    return takes
 
 
 @settings(max_examples=200, deadline=None)
-@given(st.lists(lengths, min_size=1, max_size=12))
-def test_every_sequence_runs_once_and_the_budget_holds(sizes: list[list[int]]) -> None:
+@given(st.lists(st.tuples(lengths, st.booleans()), min_size=1, max_size=12))
+def test_every_token_runs_once_in_order_and_the_budget_holds(asked: list[tuple[list[int], bool]]) -> None:
     requests: list[Request] = []
-    for each in sizes:
-        request = make_request(each)
+    for sizes, chunkable in asked:
+        request = make_request(sizes, chunkable=chunkable)
         admit(request, requests, 0)
         requests.append(request)
-    everything = Counter((id(request), i) for request in requests for i in range(len(request.sequences)))
-    seen: Counter[tuple[int, int]] = Counter()
+    everything = {(id(request), i): len(each) for request in requests for i, each in enumerate(request.sequences)}
+    seen: dict[tuple[int, int], int] = {}
     for step in count(1):
         if not requests:
             break
-        parts = take_step(requests, step)
-        assert parts, "a step with work waiting is never empty"
-        tokens = sum(len(request.sequences[i]) for request, i in parts)
-        assert tokens <= BUDGET or len(parts) == 1
-        seen.update((id(request), i) for request, i in parts)
+        takes = take_step(requests, step)
+        assert takes, "a step with work waiting is never empty"
+        assert sum(take.num_tokens for take in takes) <= BUDGET or len(takes) == 1
+        assert len({(id(take.request), take.position) for take in takes}) == len(takes)
+        for take in takes:
+            key = (id(take.request), take.position)
+            assert take.start == seen.get(key, 0)
+            assert take.start == 0 or take.request.sequences[take.position].chunkable
+            assert take.num_tokens <= BUDGET or not take.request.sequences[take.position].chunkable
+            seen[key] = take.stop
     assert seen == everything
 
 
@@ -90,6 +93,26 @@ def test_a_short_query_does_not_wait_behind_bulk_jobs() -> None:
         waited += 1
         take_step(requests, 20 + waited)
     assert waited <= 2
+
+
+def test_a_long_decoder_text_does_not_hold_up_short_ones() -> None:
+    """A text of a hundred steps runs in chunks; each query that comes meanwhile is in the next step but one."""
+    long = make_request([100 * BUDGET], chunkable=True)
+    requests = [long]
+    step = 0
+    for _ in range(20):
+        take_step(requests, step := step + 1)
+        query = make_request([8])
+        admit(query, requests, step)
+        requests.append(query)
+        waited = 0
+        while query.num_waiting:
+            take_step(requests, step := step + 1)
+            waited += 1
+        assert waited <= 2
+    while long.num_waiting:
+        take_step(requests, step := step + 1)
+    assert step <= 150, "the long text got what the queries left"
 
 
 def test_planning_changes_nothing() -> None:

@@ -42,7 +42,7 @@ class Decision:
 class Decisions:
     """What will be done with a checkpoint.
 
-    A step is filled up to `step_tokens`; a longer sequence, up to `max_length`, runs alone.
+    A step is filled up to `step_tokens`; a longer sequence, up to `max_length`, runs alone or in chunks.
     """
 
     device: str
@@ -71,10 +71,23 @@ def decide(spec: ModelSpec, options: EngineOptions, facts: DeviceFacts) -> Decis
             Decision(what="device", value=facts.name, reason=facts.reason),
             dtype,
             Decision(what="tasks", value=", ".join(spec.tasks), reason="parts found in the checkpoint"),
+            _chunks(spec),
             max_length,
             step,
         ),
     )
+
+
+def runs_in_chunks(spec: ModelSpec) -> bool:
+    """Return whether a long text may be run in several steps: causal attention, and no mean or first row to pool."""
+    return spec.is_causal and (spec.embed is None or spec.embed.modes == ("last",))
+
+
+def _chunks(spec: ModelSpec) -> Decision:
+    if runs_in_chunks(spec):
+        return Decision(what="chunked_prefill", value="on", reason="causal, pooled from the last row or from every row")
+    reason = "the pooling needs all rows at once" if spec.is_causal else "every row attends to the whole text"
+    return Decision(what="chunked_prefill", value="off", reason=reason)
 
 
 def _dtype(spec: ModelSpec, options: EngineOptions, facts: DeviceFacts) -> Decision:
@@ -99,7 +112,7 @@ def _max_length(spec: ModelSpec, options: EngineOptions) -> Decision:
         if options.max_length > own:
             raise OptionError(f"max_length {options.max_length} is over the checkpoint's limit of {own} ({reason})")
         own, reason = options.max_length, f"asked for; the checkpoint allows {own}"
-    if options.max_batch_tokens is not None and options.max_batch_tokens < own:
+    if options.max_batch_tokens is not None and options.max_batch_tokens < own and not runs_in_chunks(spec):
         own, reason = options.max_batch_tokens, f"lowered from {own}: a text must fit into max_batch_tokens"
     return Decision(what="max_length", value=str(own), reason=reason)
 

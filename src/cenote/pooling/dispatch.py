@@ -46,6 +46,10 @@ class DispatchPooler(nn.Module):
         params.verify()
         pooler.verify_params(params)
 
+    def supports_chunks(self, params_by_task: TaskParams) -> bool:
+        """Return whether a sequence sent for these tasks may be run in several steps."""
+        return all(self._pooler(task).supports_chunks() for task in params_by_task)
+
     def finish(
         self, task: Task, rows_np: FloatArray, token_ids_np: IntArray | None, params: PoolingParams
     ) -> PooledResult:

@@ -123,6 +123,11 @@ class PoolingStates:
 
     hidden_states_cache: list[torch.Tensor] = field(default_factory=list)
 
+    def rewind(self, num_rows: int) -> None:
+        """Keep the first `num_rows` rows: a step that failed is run again."""
+        while sum(len(chunk) for chunk in self.hidden_states_cache) > num_rows:
+            self.hidden_states_cache.pop()
+
     def clean(self) -> None:
         """Free the hidden states: the sequence is finished, or its request was cancelled."""
         self.hidden_states_cache.clear()

@@ -41,6 +41,10 @@ class Pooler(nn.Module, ABC):
         """Return whether a sequence that came in chunks must be joined first."""
         return True
 
+    def supports_chunks(self) -> bool:
+        """Return whether a long sequence of a causal model may be run in several steps."""
+        return True
+
     def verify_params(self, params: PoolingParams) -> None:
         """Raise `InputError` where this model cannot do what `params` ask; runs before anything is queued."""
 

@@ -19,6 +19,9 @@ class Event(Protocol):
     def wait(self) -> None:
         """Block the calling thread until the device has come here."""
 
+    def passed(self) -> bool:
+        """Return whether the device has come here, without waiting."""
+
 
 class Device(Protocol):
     """One accelerator, or the CPU, as the runner sees it."""
@@ -43,11 +46,14 @@ class Device(Protocol):
         """Return the bytes held on the device, 0 where it has no memory of its own."""
 
 
-class _Passed:
+class Passed:
     """The event of a device that does its work before it returns."""
 
     def wait(self) -> None:
         return None
+
+    def passed(self) -> bool:
+        return True
 
 
 class CpuDevice:
@@ -65,10 +71,10 @@ class CpuDevice:
         return host
 
     def record(self) -> Event:
-        return _Passed()
+        return Passed()
 
     def copy_to_host(self, source: torch.Tensor) -> tuple[torch.Tensor, Event]:
-        return source, _Passed()
+        return source, Passed()
 
     def memory_allocated(self) -> int:
         return 0
@@ -83,6 +89,10 @@ class CudaEvent:
 
     def wait(self) -> None:
         self._event.synchronize()
+
+    def passed(self) -> bool:
+        done: bool = self._event.query()  # type: ignore[no-untyped-call]
+        return done
 
 
 class CudaDevice:

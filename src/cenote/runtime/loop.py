@@ -17,13 +17,11 @@ from typing import TypeVar
 import torch
 
 from cenote.errors import CenoteError, DeviceMemoryError, EngineClosedError, EngineError
-from cenote.runtime.request import Request
+from cenote.runtime.request import Piece, Request
 from cenote.runtime.runner import InFlight, ModelRunner, batch_order
-from cenote.runtime.scheduler import admit, commit, plan
+from cenote.runtime.scheduler import Take, admit, commit, plan
 
 T = TypeVar("T")
-Part = tuple[Request, int]
-"""One sequence of a step: its request and its position there."""
 
 
 @dataclass(eq=False, kw_only=True)
@@ -42,9 +40,18 @@ class Lane:
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
+class _Part:
+    """One piece of a step: of which request it is, and of which of its sequences."""
+
+    request: Request
+    position: int
+    piece: Piece
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
 class _Step:
     lane: Lane
-    parts: list[Part]
+    parts: list[_Part]
     in_flight: InFlight
     launched: float
 
@@ -140,7 +147,7 @@ class Loop:
             while True:
                 self._run_calls()
                 for lane in self._lanes:
-                    lane.requests = [request for request in lane.requests if not request.future.cancelled()]
+                    lane.requests = [request for request in lane.requests if not _left(request)]
                 ready = [lane for lane in self._lanes if lane.requests]
                 if ready:
                     return min(ready, key=lambda lane: lane.busy_seconds)
@@ -170,23 +177,23 @@ class Loop:
         if not parts:
             return None
         started = time.monotonic()
-        for request, _ in parts:
-            request.started = request.started or started
+        for part in parts:
+            part.request.started = part.request.started or started
         try:
-            in_flight = lane.runner.launch([request.sequences[position] for request, position in parts])
+            in_flight = lane.runner.launch([part.piece for part in parts])
         except Exception as error:  # noqa: BLE001 - the boundary of the loop
             self._isolate(lane, parts, error)
             return None
         return _Step(lane=lane, parts=parts, in_flight=in_flight, launched=started)
 
-    def _take(self, lane: Lane) -> list[Part]:
+    def _take(self, lane: Lane) -> list[_Part]:
         with self._wake:
             lane.num_steps += 1
             takes = plan(lane.requests, lane.step_tokens, lane.num_steps)
-            parts = [(take.request, position) for take in takes for position in _positions(take.request, take.num_seqs)]
+            parts = [_part(take) for take in takes]
             commit(takes, lane.num_steps)
             lane.requests = [request for request in lane.requests if request.num_waiting]
-        return sorted(parts, key=lambda part: batch_order(part[0].sequences[part[1]]))
+        return sorted(parts, key=lambda part: batch_order(part.piece))
 
     def _finish(self, step: _Step) -> None:
         try:
@@ -195,27 +202,27 @@ class Loop:
             self._isolate(step.lane, step.parts, error)
             return
         step.lane.busy_seconds += time.monotonic() - step.launched
-        for (request, position), result in zip(step.parts, results, strict=True):
+        for part, result in zip(step.parts, results, strict=True):
             if isinstance(result, CenoteError):
-                self._drop(step.lane, request, result)
-            else:
-                request.finish(position, result)
+                self._drop(step.lane, part.request, result)
+            elif part.piece.is_last:
+                part.request.finish(part.position, result)
 
-    def _isolate(self, lane: Lane, parts: list[Part], error: Exception) -> None:
+    def _isolate(self, lane: Lane, parts: list[_Part], error: Exception) -> None:
         """Run a failed step again in smaller parts, down to the request, or the sequence, that is at fault."""
         smaller = _split(parts, error)
         if smaller is None:
-            self._drop(lane, parts[0][0], _explain(error))
+            self._drop(lane, parts[0].request, _explain(error))
             return
-        for part in smaller:
-            if part[0][0].future.done():
+        for few in smaller:
+            if few[0].request.future.done():
                 continue
             try:
-                in_flight = lane.runner.launch([request.sequences[position] for request, position in part])
+                in_flight = lane.runner.launch([part.piece for part in few])
             except Exception as again:  # noqa: BLE001 - the boundary of the loop
-                self._isolate(lane, part, again)
+                self._isolate(lane, few, again)
                 continue
-            self._finish(_Step(lane=lane, parts=part, in_flight=in_flight, launched=time.monotonic()))
+            self._finish(_Step(lane=lane, parts=few, in_flight=in_flight, launched=time.monotonic()))
 
     def _drop(self, lane: Lane, request: Request, error: CenoteError) -> None:
         request.fail(error)
@@ -233,8 +240,17 @@ class Loop:
             future.set_exception(dead)
 
 
-def _positions(request: Request, num_seqs: int) -> list[int]:
-    return request.order[request.next : request.next + num_seqs]
+def _left(request: Request) -> bool:
+    """Return whether the caller is gone; what its chunks have kept is freed then."""
+    if not request.future.cancelled():
+        return False
+    request.states.clear()
+    return True
+
+
+def _part(take: Take) -> _Part:
+    piece = take.request.piece(take.position, take.start, take.stop)
+    return _Part(request=take.request, position=take.position, piece=piece)
 
 
 def _fail_all(lane: Lane, error: CenoteError) -> None:
@@ -242,11 +258,11 @@ def _fail_all(lane: Lane, error: CenoteError) -> None:
         request.fail(error)
 
 
-def _split(parts: list[Part], error: Exception) -> list[list[Part]] | None:
+def _split(parts: list[_Part], error: Exception) -> list[list[_Part]] | None:
     """Return the parts to try again, or None where one request is found to be at fault."""
-    by_request: dict[int, list[Part]] = {}
+    by_request: dict[int, list[_Part]] = {}
     for part in parts:
-        by_request.setdefault(id(part[0]), []).append(part)
+        by_request.setdefault(id(part.request), []).append(part)
     if len(by_request) > 1:
         return list(by_request.values())
     if isinstance(error, torch.OutOfMemoryError) and len(parts) > 1:

@@ -9,8 +9,10 @@ from dataclasses import dataclass, field
 import numpy as np
 import numpy.typing as npt
 
+from cenote.models.context import KeyValueCache
 from cenote.outputs import SparseVector
 from cenote.params import Task, TaskParams
+from cenote.pooling.metadata import PoolingStates
 
 IntArray = npt.NDArray[np.int64]
 Result = npt.NDArray[np.generic] | SparseVector
@@ -21,16 +23,43 @@ Results = dict[Task, Result]
 class Sequence:
     """One tokenised text and what it is pooled into.
 
-    `num_keys` counts the leading rows that others may attend to: all of them but for query expansion.
+    `num_keys` counts the leading rows that others may attend to: all of them but for query expansion. Only a
+    `chunkable` sequence may be run in several steps.
     """
 
     token_ids: IntArray
     params: TaskParams
     token_type_ids: IntArray | None = None
     num_keys: int
+    chunkable: bool = False
 
     def __len__(self) -> int:
         return len(self.token_ids)
+
+
+class SequenceState:
+    """What a sequence that runs in chunks keeps between its steps: keys and values, and hidden states to be pooled."""
+
+    def __init__(self, num_tokens: int) -> None:
+        self.cache = KeyValueCache(num_tokens)
+        self.pooling = PoolingStates()
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Piece:
+    """Rows `start` to `stop` of a sequence: what a step runs of it. Only a chunk has a `state`."""
+
+    sequence: Sequence
+    start: int = 0
+    stop: int
+    state: SequenceState | None = None
+
+    def __len__(self) -> int:
+        return self.stop - self.start
+
+    @property
+    def is_last(self) -> bool:
+        return self.stop == len(self.sequence)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -47,7 +76,8 @@ class Request:
     """One caller's sequences on their way through the queue; `future` gets the `Answer` or the error.
 
     `order` lists the sequences by length, so that a step holds texts of like length; `next` is how many of them have
-    been scheduled. `virtual_time` and `last_step` are the scheduler's: the tokens served so far, counted from those of
+    been scheduled whole, `progress` how many tokens of the next one. `states` are those of chunked sequences that are
+    not finished. `virtual_time` and `last_step` are the scheduler's: the tokens served so far, counted from those of
     its rivals, and the number of the step that last served it.
     """
 
@@ -55,6 +85,8 @@ class Request:
     future: Future[Answer] = field(default_factory=Future)
     order: list[int] = field(init=False)
     next: int = 0
+    progress: int = 0
+    states: dict[int, SequenceState] = field(default_factory=dict)
     virtual_time: float = 0.0
     last_step: int = 0
     results: list[Results | None] = field(init=False)
@@ -70,12 +102,21 @@ class Request:
     def num_waiting(self) -> int:
         return len(self.sequences) - self.next
 
-    def next_length(self, ahead: int) -> int:
-        """Return the tokens of the sequence that comes `ahead` places after the next one."""
-        return len(self.sequences[self.order[self.next + ahead]])
+    def peek(self, ahead: int) -> tuple[int, int]:
+        """Return the position of the sequence `ahead` places after the next one, and its first row not yet run."""
+        return self.order[self.next + ahead], 0 if ahead else self.progress
+
+    def piece(self, position: int, start: int, stop: int) -> Piece:
+        """Return a piece of a sequence, with its state where it is a chunk."""
+        sequence = self.sequences[position]
+        if stop - start == len(sequence):
+            return Piece(sequence=sequence, stop=stop)
+        state = self.states.setdefault(position, SequenceState(len(sequence)))
+        return Piece(sequence=sequence, start=start, stop=stop, state=state)
 
     def finish(self, position: int, results: Results) -> None:
         """Note the results of one sequence; the last one completes the future."""
+        self.states.pop(position, None)
         self.results[position] = results
         self.num_done += 1
         if self.num_done == len(self.sequences) and not self.future.done():
@@ -90,7 +131,8 @@ class Request:
             )
 
     def fail(self, error: BaseException) -> None:
-        """Fail the future, unless the caller left or it has its answer."""
+        """Fail the future, unless the caller left or it has its answer, and free what chunks have kept."""
+        self.states.clear()
         if not self.future.done() and self.future.set_running_or_notify_cancel():
             self.future.set_exception(error)
 

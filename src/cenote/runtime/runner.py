@@ -17,7 +17,7 @@ from cenote.pooling.dispatch import DispatchPooler
 from cenote.pooling.metadata import PoolingMetadata, PoolingStates, build_pooling_cursor
 from cenote.pooling.output import OutputEntry, pack_outputs
 from cenote.runtime.device import Device, Event
-from cenote.runtime.request import Results, Sequence
+from cenote.runtime.request import Piece, Results, Sequence
 from cenote.runtime.staging import BatchLayout, Staging
 
 HostArrays = dict[torch.dtype, npt.NDArray[np.generic]]
@@ -26,19 +26,23 @@ HostBuffers = dict[torch.dtype, tuple[torch.Tensor, Event]]
 
 @dataclass(frozen=True, kw_only=True)
 class InFlight:
-    """A launched step. Its results come in the order of its sequences, each a `Results` or that sequence's error."""
+    """A launched step. Its results come in the order of its pieces, each a `Results` or that sequence's error.
 
-    sequences: Many[Sequence]
+    The results of a chunk that is not its sequence's last are empty.
+    """
+
+    pieces: Many[Piece]
     pooler: DispatchPooler
     table: Many[OutputEntry]
     buffers: HostBuffers
+    computed: Event
 
     def result(self) -> list[Results | CenoteError]:
         """Wait for the step and finish its rows on the host: the one wait of the hot path."""
-        for _, event in self.buffers.values():
+        for event in [event for _, event in self.buffers.values()] or [self.computed]:
             event.wait()
         host = {dtype: _owned(buffer) for dtype, (buffer, _) in self.buffers.items()}
-        results: list[Results | CenoteError] = [{} for _ in self.sequences]
+        results: list[Results | CenoteError] = [{} for _ in self.pieces]
         for entry in self.table:
             self._finish(entry, host, results)
         return results
@@ -51,7 +55,7 @@ class InFlight:
         if not np.isfinite(rows_np).all():
             results[entry.sequence] = NonFiniteError(f"the model gave a value that is not finite for {entry.task!r}")
             return
-        sequence = self.sequences[entry.sequence]
+        sequence = self.pieces[entry.sequence].sequence
         done[entry.task] = self.pooler.finish(entry.task, rows_np, sequence.token_ids, sequence.params[entry.task])
 
 
@@ -66,35 +70,40 @@ class ModelRunner:
         self._staging = Staging(device, layout)
 
     @torch.inference_mode()
-    def launch(self, sequences: Many[Sequence]) -> InFlight:
-        """Start a step over `sequences` and return at once, as far as the device allows."""
-        batch = self._staging.stage(sequences)
+    def launch(self, pieces: Many[Piece]) -> InFlight:
+        """Start a step over `pieces` and return at once, as far as the device allows."""
+        for piece in pieces:
+            if piece.state is not None:
+                piece.state.pooling.rewind(piece.start)
+        batch = self._staging.stage(pieces)
         hidden_TH = self.model.backbone(batch)
-        outputs = self.pooler(hidden_TH, self._metadata(batch, sequences))
+        outputs = self.pooler(hidden_TH, self._metadata(batch, pieces))
         flat = pack_outputs(outputs)
         buffers = {dtype: self.device.copy_to_host(buffer) for dtype, buffer in flat.buffers.items()}
-        return InFlight(sequences=sequences, pooler=self.pooler, table=flat.entries, buffers=buffers)
+        return InFlight(
+            pieces=pieces, pooler=self.pooler, table=flat.entries, buffers=buffers, computed=self.device.record()
+        )
 
-    def _metadata(self, batch: PackedBatch, sequences: Many[Sequence]) -> PoolingMetadata:
+    def _metadata(self, batch: PackedBatch, pieces: Many[Piece]) -> PoolingMetadata:
         cursor = build_pooling_cursor(
             num_scheduled_tokens_np=batch.seq_lens_np,
-            prompt_lens_np=batch.seq_lens_np,
-            seq_lens_np=batch.seq_lens_np,
+            prompt_lens_np=np.array([len(piece.sequence) for piece in pieces], dtype=np.int64),
+            seq_lens_np=np.array([piece.stop for piece in pieces], dtype=np.int64),
             device=self.device.torch_device,
             query_start_loc_gpu=batch.cu_seqlens,
         )
         return PoolingMetadata(
             prompt_lens=cursor.prompt_lens_cpu,
-            token_ids_np=[_token_ids(sequence) for sequence in sequences],
-            params_by_task=[sequence.params for sequence in sequences],
-            pooling_states=[PoolingStates() for _ in sequences],
+            token_ids_np=[_token_ids(piece.sequence) for piece in pieces],
+            params_by_task=[piece.sequence.params for piece in pieces],
+            pooling_states=[PoolingStates() if piece.state is None else piece.state.pooling for piece in pieces],
             pooling_cursor=cursor,
         )
 
 
-def batch_order(sequence: Sequence) -> tuple[list[str], int, int]:
+def batch_order(piece: Piece) -> tuple[list[str], int, int]:
     """Sort key of a step: runs of equal task sets, and in them of equal lengths."""
-    return sorted(sequence.params), len(sequence), sequence.num_keys
+    return sorted(piece.sequence.params), len(piece), piece.sequence.num_keys
 
 
 def _token_ids(sequence: Sequence) -> IntArray | None:

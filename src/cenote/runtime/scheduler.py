@@ -14,55 +14,75 @@ from dataclasses import dataclass
 from cenote.runtime.request import Request
 
 MAX_SKIPPED_STEPS = 16
+MIN_CHUNK_SHARE = 4
+"""Less than this part of a step is not worth a chunk."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Take:
-    """The next `num_seqs` sequences of `request`, `num_tokens` in all."""
+    """Rows `start` to `stop` of the sequence at `position` of `request`."""
 
     request: Request
-    num_seqs: int
-    num_tokens: int
+    position: int
+    start: int
+    stop: int
+
+    @property
+    def num_tokens(self) -> int:
+        return self.stop - self.start
+
+    @property
+    def is_last(self) -> bool:
+        """Whether the sequence is then complete."""
+        return self.stop == len(self.request.sequences[self.position])
 
 
 def plan(requests: Sequence[Request], step_tokens: int, step: int) -> list[Take]:
     """Choose what runs in step number `step`: at most `step_tokens` tokens, or one longer sequence alone.
 
     `requests` are in the order of their arrival. Nothing is changed; `commit` does that. Of equally served requests
-    those that wait for their first turn lead. A sequence that does not fit leaves its place to shorter ones of other
-    requests, and its request, being the least served, leads the next step.
+    those that wait for their first turn lead. A sequence that does not fit is cut into chunks where it may be; else it
+    leaves its place to shorter ones of other requests, and its request, being the least served, leads the next step.
     """
-    heap = [
-        (*_turn(request, step), rank, 0, 0)
-        for rank, request in enumerate(requests)
-        if request.num_waiting
-    ]
+    heap = [(*_turn(request, step), rank, 0) for rank, request in enumerate(requests) if request.num_waiting]
     heapq.heapify(heap)
-    taken: dict[int, tuple[int, int]] = {}
+    takes: list[Take] = []
     left = step_tokens
     while heap and left > 0:
-        time, _, rank, num_seqs, num_tokens = heapq.heappop(heap)
+        time, _, rank, ahead = heapq.heappop(heap)
         request = requests[rank]
-        length = request.next_length(num_seqs)
-        if length > left and taken:
+        take = _take(request, ahead, left, step_tokens)
+        if take is None:
             continue
-        num_seqs, num_tokens, left = num_seqs + 1, num_tokens + length, left - length
-        taken[rank] = (num_seqs, num_tokens)
-        if num_seqs < request.num_waiting:
-            served = max(time, request.virtual_time) + length
-            heapq.heappush(heap, (served, True, rank, num_seqs, num_tokens))
-    return [
-        Take(request=requests[rank], num_seqs=num_seqs, num_tokens=num_tokens)
-        for rank, (num_seqs, num_tokens) in taken.items()
-    ]
+        takes.append(take)
+        left -= take.num_tokens
+        if take.is_last and ahead + 1 < request.num_waiting:
+            served = max(time, request.virtual_time) + take.num_tokens
+            heapq.heappush(heap, (served, True, rank, ahead + 1))
+    return takes
+
+
+def _take(request: Request, ahead: int, left: int, step_tokens: int) -> Take | None:
+    """Return what of the sequence fits into the `left` of `step_tokens`, `None` where nothing does."""
+    position, start = request.peek(ahead)
+    sequence = request.sequences[position]
+    stop = len(sequence)
+    if stop - start > left:
+        if sequence.chunkable and left * MIN_CHUNK_SHARE >= step_tokens:
+            stop = start + left
+        elif left < step_tokens:
+            return None
+    return Take(request=request, position=position, start=start, stop=stop)
 
 
 def commit(takes: Sequence[Take], step: int) -> None:
     """Note on the requests that `takes` are on their way in step number `step`."""
     for take in takes:
-        take.request.last_step = step
-        take.request.next += take.num_seqs
-        take.request.virtual_time += take.num_tokens
+        request = take.request
+        request.last_step = step
+        request.virtual_time += take.num_tokens
+        request.next += take.is_last
+        request.progress = 0 if take.is_last else take.stop
 
 
 def admit(request: Request, requests: Sequence[Request], step: int) -> None:

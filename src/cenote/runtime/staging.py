@@ -13,8 +13,9 @@ import numpy as np
 import torch
 
 from cenote.models.batch import IntArray, PackedBatch
+from cenote.models.context import Context, EarlierChunks
 from cenote.runtime.device import Device, Event
-from cenote.runtime.request import Sequence
+from cenote.runtime.request import Piece
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -32,26 +33,32 @@ class _Buffer:
 
 
 class Staging:
-    """A ring of `num_buffers` host buffers, one more than there are steps in flight."""
+    """A ring of `num_buffers` host buffers, by default as many as there are steps in flight.
+
+    That is enough never to wait: before a step is staged, the one that used its buffer last has been waited for. Only
+    a step that failed after its copy was launched has not, and then the event keeps the buffer. `num_stalls` counts the
+    claims that had to wait for one.
+    """
 
     def __init__(self, device: Device, layout: BatchLayout, num_buffers: int | None = None) -> None:
         self._device = device
         self._layout = layout
-        size = num_buffers or device.steps_in_flight + 1
+        size = num_buffers or device.steps_in_flight
         self._ring = [_Buffer(device.host_buffer(0, torch.int64)) for _ in range(size)]
         self._turn = 0
+        self.num_stalls = 0
 
-    def stage(self, sequences: Many[Sequence]) -> PackedBatch:
-        """Lay `sequences` end to end on the device: one copy of one buffer.
+    def stage(self, pieces: Many[Piece]) -> PackedBatch:
+        """Lay `pieces` end to end on the device: one copy of one buffer.
 
         The buffer holds ids, positions, token types where the model reads them, and cumulated lengths.
         """
-        lens_np = np.array([len(sequence) for sequence in sequences], dtype=np.int64)
+        lens_np = np.array([len(piece) for piece in pieces], dtype=np.int64)
         num_tokens = int(lens_np.sum())
         rows = 3 if self._layout.uses_token_types else 2
-        size = rows * num_tokens + len(sequences) + 1
+        size = rows * num_tokens + len(pieces) + 1
         buffer = self._claim(size)
-        self._fill(buffer.host.numpy(), sequences, lens_np)
+        self._fill(buffer.host.numpy(), pieces, lens_np)
         device_buffer = self._device.copy_to_device(buffer.host[:size])
         buffer.copied = self._device.record()
         ids, positions, *types = device_buffer[: rows * num_tokens].view(rows, num_tokens)
@@ -61,35 +68,49 @@ class Staging:
             token_type_ids_T=types[0] if types else None,
             cu_seqlens=device_buffer[rows * num_tokens :].to(torch.int32),
             seq_lens_np=lens_np,
-            num_keys_np=np.array([sequence.num_keys for sequence in sequences], dtype=np.int64),
+            num_keys_np=np.array([_num_keys(piece) for piece in pieces], dtype=np.int64),
+            contexts=_contexts(pieces),
         )
 
     def _claim(self, size: int) -> _Buffer:
         buffer = self._ring[self._turn]
         self._turn = (self._turn + 1) % len(self._ring)
-        if buffer.copied is not None:
+        if buffer.copied is not None and not buffer.copied.passed():
+            self.num_stalls += 1
             buffer.copied.wait()
         if buffer.host.numel() < size:
             buffer.host = self._device.host_buffer(max(size, 2 * buffer.host.numel()), torch.int64)
         return buffer
 
-    def _fill(self, out_np: IntArray, sequences: Many[Sequence], lens_np: IntArray) -> None:
+    def _fill(self, out_np: IntArray, pieces: Many[Piece], lens_np: IntArray) -> None:
         num_tokens = int(lens_np.sum())
         ends_np = np.cumsum(lens_np)
-        np.concatenate([sequence.token_ids for sequence in sequences], out=out_np[:num_tokens])
-        starts_np = np.repeat(ends_np - lens_np, lens_np)
+        ids = [piece.sequence.token_ids[piece.start : piece.stop] for piece in pieces]
+        np.concatenate(ids, out=out_np[:num_tokens])
+        first_np = np.array([piece.start for piece in pieces], dtype=np.int64)
+        starts_np = np.repeat(ends_np - lens_np - first_np, lens_np)
         np.subtract(np.arange(num_tokens), starts_np, out=out_np[num_tokens : 2 * num_tokens])
         out_np[num_tokens : 2 * num_tokens] += self._layout.position_offset
         offset = 2 * num_tokens
         if self._layout.uses_token_types:
-            types = [_token_types(sequence) for sequence in sequences]
+            types = [_token_types(piece) for piece in pieces]
             np.concatenate(types, out=out_np[offset : offset + num_tokens])
             offset += num_tokens
         out_np[offset] = 0
         out_np[offset + 1 : offset + 1 + len(lens_np)] = ends_np
 
 
-def _token_types(sequence: Sequence) -> IntArray:
-    if sequence.token_type_ids is not None:
-        return sequence.token_type_ids
-    return np.zeros(len(sequence), dtype=np.int64)
+def _token_types(piece: Piece) -> IntArray:
+    if piece.sequence.token_type_ids is not None:
+        return piece.sequence.token_type_ids[piece.start : piece.stop]
+    return np.zeros(len(piece), dtype=np.int64)
+
+
+def _num_keys(piece: Piece) -> int:
+    return len(piece) if piece.state is not None else piece.sequence.num_keys
+
+
+def _contexts(pieces: Many[Piece]) -> tuple[Context | None, ...] | None:
+    if all(piece.state is None for piece in pieces):
+        return None
+    return tuple(EarlierChunks(piece.state.cache, piece.start) if piece.state else None for piece in pieces)

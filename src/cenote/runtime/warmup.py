@@ -9,7 +9,7 @@ import torch
 
 from cenote.errors import CenoteError, CheckpointError
 from cenote.params import PoolingParams, Task
-from cenote.runtime.request import Sequence
+from cenote.runtime.request import Piece, Sequence
 from cenote.runtime.runner import ModelRunner, with_updates
 
 CPU_STEP_SECONDS = 0.1
@@ -48,9 +48,10 @@ def _step(runner: ModelRunner, task: Task, num_tokens: int, max_length: int) -> 
     length = min(64, max_length)
     params = with_updates({task: PoolingParams(task=task)}, runner.pooler)
     ids = np.zeros(length, dtype=np.int64)
-    sequences = [Sequence(token_ids=ids, params=params, num_keys=length)] * max(1, num_tokens // length)
+    sequence = Sequence(token_ids=ids, params=params, num_keys=length)
+    pieces = [Piece(sequence=sequence, stop=length)] * max(1, num_tokens // length)
     started = time.perf_counter()
-    for result in runner.launch(sequences).result():
+    for result in runner.launch(pieces).result():
         if isinstance(result, CenoteError):
             raise CheckpointError(f"the model gave no finite numbers while warming up {task!r}; try dtype float32")
     return time.perf_counter() - started

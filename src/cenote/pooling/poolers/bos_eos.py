@@ -49,6 +49,9 @@ class BOSEOSFilter(Pooler):
     def needs_all_rows(self) -> bool:
         return self.pooler.needs_all_rows()
 
+    def supports_chunks(self) -> bool:
+        return self.pooler.supports_chunks()
+
     def verify_params(self, params: PoolingParams) -> None:
         self.pooler.verify_params(params)
 

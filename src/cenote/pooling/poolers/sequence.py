@@ -61,6 +61,10 @@ class SequencePooler(Pooler):
     def needs_all_rows(self) -> bool:
         return self.pooling.needs_all_rows
 
+    def supports_chunks(self) -> bool:
+        """Only the last row can do without those of the steps before; keeping them all for a mean does not pay."""
+        return not self.pooling.needs_all_rows
+
     def verify_params(self, params: PoolingParams) -> None:
         self.head.verify_params(params)
 
