@@ -20,7 +20,7 @@ from cenote.text.encoder import EncodeOptions, TextEncoder
 from cenote.text.locality import find_cut, find_cut_before, read_locality
 
 SIDES = ("right", "left")
-WORDS = [*sorted({word for line in CORPUS for word in line.split()}), "<mask>", "[SEP]", "fox", "<tag>", "qzqzqzqz world"]
+WORDS = [*sorted({word for line in CORPUS for word in line.split()}), "<mask>", "[SEP]", "fox", "<tag>", "xoxoxoxo world"]
 _texts = st.lists(st.sampled_from([*WORDS, "  ", "\n", "é", "😀", "ﬁ", "\u0301", "\xa0"]), max_size=60).map(" ".join)
 
 
@@ -114,7 +114,7 @@ def test_a_long_text_gives_the_ids_of_the_whole_text(
 def test_a_token_with_a_space_inside_is_never_cut(tokenizer_folder: Callable[[str], Path]) -> None:
     folder = tokenizer_folder("bert_with_added_tokens")
     encoder, auto = encoder_for(folder), AutoTokenizer.from_pretrained(folder)
-    text = "qzqzqzqz world " * 300
+    text = "xoxoxoxo world " * 300
     for limit in range(3, 40):
         ours = encoder.encode(text, EncodeOptions(max_length=limit))[0]
         assert ours.token_ids.tolist() == auto(text, truncation=True, max_length=limit)["input_ids"]

@@ -182,7 +182,7 @@ def bert_with_added_tokens(folder: Path) -> Path:
     tokenizer = BertTokenizer(vocab=_word_piece().get_vocab())
     tokenizer.add_tokens(
         [
-            AddedToken("qzqzqzqz world", normalized=True),
+            AddedToken("xoxoxoxo world", normalized=True),
             AddedToken("fox", normalized=False, single_word=True),
             AddedToken("<tag>", rstrip=True, special=True),
         ]
