@@ -99,13 +99,14 @@ class Core:
         return request.future
 
     def _sequence(self, text: TokenizedText, params: TaskParams) -> Sequence:
-        runner = self.lane.runner
+        model, pooler = self.lane.runner.model, self.lane.runner.pooler
         return Sequence(
             token_ids=text.token_ids,
             token_type_ids=text.token_type_ids,
             num_keys=text.num_keys,
             params=params,
-            chunkable=runner.model.is_causal and runner.pooler.supports_chunks(params),
+            chunkable=model.is_causal and pooler.supports_chunks(params),
+            shares_prefix=model.is_causal and not pooler.needs_all_rows(params),
         )
 
 

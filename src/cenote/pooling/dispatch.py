@@ -46,6 +46,10 @@ class DispatchPooler(nn.Module):
         params.verify()
         pooler.verify_params(params)
 
+    def needs_all_rows(self, params_by_task: TaskParams) -> bool:
+        """Return whether a sequence sent for these tasks needs the rows of all of its tokens."""
+        return any(self._pooler(task).needs_all_rows() for task in params_by_task)
+
     def supports_chunks(self, params_by_task: TaskParams) -> bool:
         """Return whether a sequence sent for these tasks may be run in several steps."""
         return all(self._pooler(task).supports_chunks() for task in params_by_task)
@@ -61,7 +65,7 @@ class DispatchPooler(nn.Module):
         scheduled = int(pooling_metadata.get_pooling_cursor().num_scheduled_tokens_cpu.sum())
         if scheduled != hidden_states.shape[0]:
             raise EngineError(f"{hidden_states.shape[0]} hidden states for {scheduled} scheduled tokens")
-        rows, metadata, sequences = finished_sequences(hidden_states, pooling_metadata, self._needs_all_rows)
+        rows, metadata, sequences = finished_sequences(hidden_states, pooling_metadata, self.needs_all_rows)
         outputs: list[PooledGroup] = []
         for part, group_rows, group in _runs(rows, metadata):
             outputs.extend(
@@ -76,9 +80,6 @@ class DispatchPooler(nn.Module):
             names = ", ".join(self.poolers_by_task)
             raise UnsupportedTaskError(f"this model does not offer the task {task!r}; it offers: {names}", param="task")
         return pooler
-
-    def _needs_all_rows(self, params_by_task: TaskParams) -> bool:
-        return any(self._pooler(task).needs_all_rows() for task in params_by_task)
 
 
 def _runs(

@@ -24,7 +24,7 @@ class Sequence:
     """One tokenised text and what it is pooled into.
 
     `num_keys` counts the leading rows that others may attend to: all of them but for query expansion. Only a
-    `chunkable` sequence may be run in several steps.
+    `chunkable` sequence may be run in several steps, and only one that `shares_prefix` may leave rows to a neighbour.
     """
 
     token_ids: IntArray
@@ -32,6 +32,7 @@ class Sequence:
     token_type_ids: IntArray | None = None
     num_keys: int
     chunkable: bool = False
+    shares_prefix: bool = False
 
     def __len__(self) -> int:
         return len(self.token_ids)
@@ -47,12 +48,16 @@ class SequenceState:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Piece:
-    """Rows `start` to `stop` of a sequence: what a step runs of it. Only a chunk has a `state`."""
+    """Rows `start` to `stop` of a sequence: what a step runs of it.
+
+    Only a chunk has a `state`. Where there is a `leader`, the rows before `start` are those of that piece of the step.
+    """
 
     sequence: Sequence
     start: int = 0
     stop: int
     state: SequenceState | None = None
+    leader: int | None = None
 
     def __len__(self) -> int:
         return self.stop - self.start

@@ -17,6 +17,7 @@ from cenote.pooling.dispatch import DispatchPooler
 from cenote.pooling.metadata import PoolingMetadata, PoolingStates, build_pooling_cursor
 from cenote.pooling.output import OutputEntry, pack_outputs
 from cenote.runtime.device import Device, Event
+from cenote.runtime.prefix import share_prefixes
 from cenote.runtime.request import Piece, Results, Sequence
 from cenote.runtime.staging import BatchLayout, Staging
 
@@ -60,7 +61,7 @@ class InFlight:
 
 
 class ModelRunner:
-    """Runs steps of one loaded model on one device."""
+    """Runs steps of one loaded model on one device. `num_tokens` counts the rows that it has run."""
 
     def __init__(self, model: LoadedModel, pooler: DispatchPooler, device: Device) -> None:
         self.model = model
@@ -68,10 +69,13 @@ class ModelRunner:
         self.device = device
         layout = BatchLayout(position_offset=model.position_offset, uses_token_types=model.uses_token_types)
         self._staging = Staging(device, layout)
+        self.num_tokens = 0
 
     @torch.inference_mode()
     def launch(self, pieces: Many[Piece]) -> InFlight:
         """Start a step over `pieces` and return at once, as far as the device allows."""
+        pieces = share_prefixes(pieces)
+        self.num_tokens += sum(map(len, pieces))
         for piece in pieces:
             if piece.state is not None:
                 piece.state.pooling.rewind(piece.start)

@@ -13,7 +13,7 @@ import numpy as np
 import torch
 
 from cenote.models.batch import IntArray, PackedBatch
-from cenote.models.context import Context, EarlierChunks
+from cenote.models.context import Context, EarlierChunks, SharedPrefix
 from cenote.runtime.device import Device, Event
 from cenote.runtime.request import Piece
 
@@ -69,7 +69,7 @@ class Staging:
             cu_seqlens=device_buffer[rows * num_tokens :].to(torch.int32),
             seq_lens_np=lens_np,
             num_keys_np=np.array([_num_keys(piece) for piece in pieces], dtype=np.int64),
-            contexts=_contexts(pieces),
+            contexts=_contexts(pieces, lens_np),
         )
 
     def _claim(self, size: int) -> _Buffer:
@@ -107,10 +107,23 @@ def _token_types(piece: Piece) -> IntArray:
 
 
 def _num_keys(piece: Piece) -> int:
-    return len(piece) if piece.state is not None else piece.sequence.num_keys
+    return piece.sequence.num_keys if len(piece) == len(piece.sequence) else len(piece)
 
 
-def _contexts(pieces: Many[Piece]) -> tuple[Context | None, ...] | None:
-    if all(piece.state is None for piece in pieces):
+def _contexts(pieces: Many[Piece], lens_np: IntArray) -> tuple[Context | None, ...] | None:
+    if all(piece.start == 0 and piece.state is None for piece in pieces):
         return None
-    return tuple(EarlierChunks(piece.state.cache, piece.start) if piece.state else None for piece in pieces)
+    first_rows = (np.cumsum(lens_np) - lens_np).tolist()
+    prefixes: dict[tuple[int, int], SharedPrefix] = {}
+    return tuple(_context(piece, first_rows, prefixes) for piece in pieces)
+
+
+def _context(piece: Piece, first_rows: list[int], prefixes: dict[tuple[int, int], SharedPrefix]) -> Context | None:
+    """Return what comes before a piece; pieces with the same leader get the same object, so that they run together."""
+    if piece.state is not None:
+        return EarlierChunks(piece.state.cache, piece.start)
+    if piece.leader is None:
+        return None
+    return prefixes.setdefault(
+        (piece.leader, piece.start), SharedPrefix(start=first_rows[piece.leader], num_rows=piece.start)
+    )
