@@ -21,10 +21,12 @@ from cenote.text.encoder import EncodeOptions, PairOptions, TextEncoder
 
 warnings.simplefilter("error")
 for folder in sys.argv[1:]:
-    spec = TextSpec(tokenizer_folder=Path(folder), max_length=64, max_length_reason="test", prompts={"query": "q "})
+    spec = TextSpec(tokenizer_folder=Path(folder), max_length=64, max_length_reason="test", prompts={"query": "q "},
+                    chat_template="{% for m in messages %}{{ m.content }}{% endfor %}")
     encoder = TextEncoder(spec, vocab_size=2000, max_length=64)
     encoder.encode(["hello world", "fox"] * 50, EncodeOptions(input_type="query", offsets=True))
     encoder.encode_pairs("hello", ["world"])
+    encoder.encode_chats([[{"role": "user", "content": "hello"}]])
     encoder.decode(encoder.tokenize("hello")[0])
 assert "torch" not in sys.modules, "torch was imported"
 """

@@ -20,7 +20,14 @@ from cenote.text.encoder import EncodeOptions, TextEncoder
 from cenote.text.locality import find_cut, find_cut_before, read_locality
 
 SIDES = ("right", "left")
-WORDS = [*sorted({word for line in CORPUS for word in line.split()}), "<mask>", "[SEP]", "fox", "<tag>", "xoxoxoxo world"]
+WORDS = [
+    *sorted({word for line in CORPUS for word in line.split()}),
+    "<mask>",
+    "[SEP]",
+    "fox",
+    "<tag>",
+    "xoxoxoxo world",
+]
 _texts = st.lists(st.sampled_from([*WORDS, "  ", "\n", "é", "😀", "ﬁ", "\u0301", "\xa0"]), max_size=60).map(" ".join)
 
 

@@ -10,21 +10,22 @@ from functools import cached_property, lru_cache
 import numpy as np
 
 from cenote.checkpoint.spec import TextSpec
-from cenote.errors import InputError, OptionError, TooLongError
+from cenote.errors import InputError, OptionError, UnsupportedTaskError
+from cenote.text.chat import ChatEncoder, Messages
 from cenote.text.colbert import expand_query, length_limit, marked_frame
 from cenote.text.content import Content, Wanted, read_contents
 from cenote.text.frame import Frame, read_pair_frame, read_single_frame
 from cenote.text.inputs import Inputs, Place, Texts, read_inputs
 from cenote.text.load import load_tokenizer
 from cenote.text.locality import read_locality
-from cenote.text.options import EncodeOptions, PairOptions, TruncationSide
+from cenote.text.options import ChatOptions, EncodeOptions, PairOptions, TruncationSide
 from cenote.text.pairs import PairEncoder
 from cenote.text.prompts import choose_prompt
 from cenote.text.tokenized import IntArray, TokenizedText
 from cenote.text.truncate import cut
 from cenote.text.unicode import scalar_text
 
-__all__ = ["EncodeOptions", "PairOptions", "TextEncoder", "Texts"]
+__all__ = ["ChatOptions", "EncodeOptions", "Messages", "PairOptions", "TextEncoder", "Texts"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -45,12 +46,7 @@ class _Plan:
     def check_length(self, place: Place, length: int, *, is_exact: bool = True) -> None:
         """Raise `TooLongError` where a sequence of this length may not be cut."""
         if length > self.limit and not self.options.truncate:
-            count = f"{length}" if is_exact else f"more than {length}"
-            raise TooLongError(
-                f"{place} has {count} tokens and the limit is {self.limit}: shorten it or allow truncation",
-                param=place.param,
-                index=place.index,
-            )
+            raise place.too_long(length, self.limit, is_exact=is_exact)
 
 
 class TextEncoder:
@@ -105,6 +101,14 @@ class TextEncoder:
         prompt = scalar_text(choose_prompt(self.spec, options))
         return self._pairs.encode(queries, documents, prompt, options)
 
+    def encode_chats(self, chats: Sequence[Messages], options: ChatOptions | None = None) -> list[TokenizedText]:
+        """Return one sequence for each conversation, written out by the checkpoint's chat template.
+
+        Raises `InputError` that names the conversation which the template refuses, `UnsupportedTaskError` where the
+        checkpoint has no template.
+        """
+        return self._chats.encode(chats, options or ChatOptions())
+
     def tokenize(self, texts: Texts, *, add_special_tokens: bool = True, param: str = "texts") -> list[list[int]]:
         """Return the ids of each text: no prompt, nothing cut. Token ids come back as they are."""
         inputs = read_inputs(texts, param=param, vocab_size=self.vocab_size)
@@ -134,6 +138,19 @@ class TextEncoder:
             has_types=self._has_types,
             max_length=self.max_length,
             side=self._tokenizer.truncation_side,
+        )
+
+    @cached_property
+    def _chats(self) -> ChatEncoder:
+        template = self.spec.chat_template
+        if template is None:
+            raise UnsupportedTaskError("this model has no chat template: pass texts", param="messages")
+        return ChatEncoder(
+            tokenizer=self._tokenizer,
+            locality=self._locality,
+            template=template,
+            has_types=self._has_types,
+            max_length=self.max_length,
         )
 
     def _plan(self, options: EncodeOptions) -> _Plan:

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from cenote.errors import InputError
+from cenote.errors import InputError, TooLongError
 from cenote.text.tokenized import IntArray
 from cenote.text.unicode import scalar_text
 
@@ -31,6 +31,12 @@ class Place:
     def error(self, message: str) -> InputError:
         """Return an `InputError` about this text; `message` reads on from its name."""
         return InputError(f"{self} {message}", param=self.param, index=self.index)
+
+    def too_long(self, length: int, limit: int, *, is_exact: bool = True) -> TooLongError:
+        """Return the error for a text of `length` tokens, or more where that is not exact, which may not be cut."""
+        count = f"{length}" if is_exact else f"more than {length}"
+        message = f"{self} has {count} tokens and the limit is {limit}: shorten it or allow truncation"
+        return TooLongError(message, param=self.param, index=self.index)
 
 
 @dataclass(frozen=True, slots=True)

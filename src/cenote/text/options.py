@@ -70,6 +70,28 @@ class PairOptions:
             _positive(name, getattr(self, name))
 
 
+@dataclass(frozen=True, kw_only=True)
+class ChatOptions:
+    """How conversations become sequences. `add_generation_prompt` ends them with the start of an assistant's message,
+    `continue_final_message` leaves their last message open; at most one of the two.
+    """
+
+    add_generation_prompt: bool = False
+    continue_final_message: bool = False
+    truncate: bool = True
+    truncation_side: TruncationSide | None = None
+    max_length: int | None = None
+    param: str = "messages"
+
+    def __post_init__(self) -> None:
+        _one_of("truncation_side", self.truncation_side, get_args(TruncationSide))
+        _positive("max_length", self.max_length)
+        if self.add_generation_prompt and self.continue_final_message:
+            raise InputError(
+                "add_generation_prompt and continue_final_message exclude each other", param="continue_final_message"
+            )
+
+
 def _one_of(param: str, value: object, choices: tuple[str, ...]) -> None:
     if value is not None and value not in choices:
         raise InputError(f"{param} must be one of {', '.join(choices)}, not {value!r}", param=param)
