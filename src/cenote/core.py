@@ -8,6 +8,7 @@ from concurrent.futures import Future
 from dataclasses import dataclass, replace
 from typing import Generic, TypeVar
 
+import numpy as np
 import torch
 
 from cenote.checkpoint import locate, read_checkpoint
@@ -100,14 +101,23 @@ class Core:
 
     def _sequence(self, text: TokenizedText, params: TaskParams) -> Sequence:
         model, pooler = self.lane.runner.model, self.lane.runner.pooler
+        read = self._num_read(text, params)
         return Sequence(
-            token_ids=text.token_ids,
-            token_type_ids=text.token_type_ids,
-            num_keys=text.num_keys,
+            token_ids=text.token_ids[:read],
+            token_type_ids=None if text.token_type_ids is None else text.token_type_ids[:read],
+            num_keys=min(text.num_keys, read),
             params=params,
             chunkable=model.is_causal and pooler.supports_chunks(params),
             shares_prefix=model.is_causal and not pooler.needs_all_rows(params),
         )
+
+    def _num_read(self, text: TokenizedText, params: TaskParams) -> int:
+        """Return how many tokens of a text are read: those before the padding that its tokenizer may have appended."""
+        pad = None if self.spec.classify is None else self.spec.classify.pad_token_id
+        if pad is None or set(params) != {"classify"}:
+            return len(text)
+        others = np.flatnonzero(text.token_ids != pad)
+        return int(others[-1]) + 1 if len(others) else 1
 
 
 def open_core(model: str, options: EngineOptions, loop: Loop) -> Core:

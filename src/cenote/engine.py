@@ -109,6 +109,10 @@ class Engine(_Door):
 
     embed = _blocking(verbs.embed)
     encode = _blocking(verbs.encode)
+    classify = _blocking(verbs.classify)
+    zero_shot = _blocking(verbs.zero_shot)
+    token_classify = _blocking(verbs.token_classify)
+    reward = _blocking(verbs.reward)
     pool = _blocking(verbs.pool)
 
     def tokenize(self, texts: Texts) -> list[list[int]]:
@@ -136,6 +140,10 @@ class AsyncEngine(_Door):
 
     embed = _awaitable(verbs.embed)
     encode = _awaitable(verbs.encode)
+    classify = _awaitable(verbs.classify)
+    zero_shot = _awaitable(verbs.zero_shot)
+    token_classify = _awaitable(verbs.token_classify)
+    reward = _awaitable(verbs.reward)
     pool = _awaitable(verbs.pool)
 
     async def tokenize(self, texts: Texts) -> list[list[int]]:

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
+from typing import Self, TypeVar
 
 import numpy as np
 import numpy.typing as npt
 
 Float32Array = npt.NDArray[np.float32]
+T = TypeVar("T")
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -42,14 +44,14 @@ class Usage:
         return sum(self.num_tokens)
 
 
-class Embeddings(np.ndarray):  # type: ignore[type-arg]
-    """A float32 array `(n, D)` that also carries `usage`; it behaves as the plain array everywhere else."""
+class UsageArray(np.ndarray):  # type: ignore[type-arg]
+    """A float32 array that also carries `usage`; it behaves as the plain array everywhere else."""
 
     usage: Usage | None = None
     """Set on the array that the engine returned, not on slices of it."""
 
     @classmethod
-    def wrap(cls, values: Float32Array, usage: Usage) -> Embeddings:
+    def wrap(cls, values: Float32Array, usage: Usage) -> Self:
         """Return a view of `values` with `usage` on it."""
         view = values.view(cls)
         view.usage = usage
@@ -62,6 +64,42 @@ class Embeddings(np.ndarray):  # type: ignore[type-arg]
     @property
     def truncated(self) -> list[bool]:
         return [] if self.usage is None else self.usage.truncated
+
+
+class Embeddings(UsageArray):
+    """Dense vectors `(n, D)`."""
+
+
+class Scores(UsageArray):
+    """One number for each text or pair `(n,)`."""
+
+
+class Answers(list[T]):
+    """A list with one entry for each text, that also carries `usage`."""
+
+    def __init__(self, entries: Iterable[T], usage: Usage) -> None:
+        super().__init__(entries)
+        self.usage = usage
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Classification:
+    """The labels of one text: the best one, and the score of each."""
+
+    label: str
+    score: float
+    scores: dict[str, float]
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Span:
+    """A piece of a text that has a label: `text[start:end]`, in characters of the caller's own string."""
+
+    label: str
+    score: float
+    start: int
+    end: int
+    text: str
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

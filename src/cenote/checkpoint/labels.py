@@ -35,6 +35,7 @@ def sequence_classification(checkpoint: Checkpoint) -> Parts | None:
         labels=labels,
         activation=activation,
         use_activation=kind != "reward",
+        pad_token_id=checkpoint.config.get("pad_token_id") if _is_causal(checkpoint) else None,
         prompt_family="chat-template" if _templated(checkpoint) else None,
     )
     facts = (
@@ -43,7 +44,7 @@ def sequence_classification(checkpoint: Checkpoint) -> Parts | None:
         ),
         Fact(what="activation", value=activation, source=source),
     )
-    templated = _templated(checkpoint) or (kind == "reward" and family_of(checkpoint.config["model_type"]).causal)
+    templated = _templated(checkpoint) or (kind == "reward" and _is_causal(checkpoint))
     return Parts(classify=classify, templated=templated, facts=facts)
 
 
@@ -131,7 +132,11 @@ def _kind(checkpoint: Checkpoint, num_labels: int) -> Kind:
         return "classifier"
     if checkpoint.config.get("problem_type") == "regression":
         return "classifier"
-    return "reward" if family_of(checkpoint.config["model_type"]).causal else "cross_encoder"
+    return "reward" if _is_causal(checkpoint) else "cross_encoder"
+
+
+def _is_causal(checkpoint: Checkpoint) -> bool:
+    return family_of(checkpoint.config["model_type"]).causal
 
 
 def _templated(checkpoint: Checkpoint) -> bool:

@@ -104,6 +104,7 @@ class ClassifySpec:
     `activation` is `"identity"`, `"sigmoid"`, `"softmax"`, `"auto"` (sigmoid for one column, softmax for more) or a
     class name of `torch.nn`. `kind` says what the numbers are for. `yes_token_id`/`no_token_id` are set where the score
     is the difference of two rows of the vocabulary head of a causal model; without `no_token_id` it is one row.
+    Tokens `pad_token_id` at a text's end are not read: transformers scores the last other token of a causal model.
     `prompt_family` names the prompt that an LLM reranker was trained with, where that is known.
     """
 
@@ -116,6 +117,7 @@ class ClassifySpec:
     logit_sigma: float = 1.0
     yes_token_id: int | None = None
     no_token_id: int | None = None
+    pad_token_id: int | None = None
     prompt_family: PromptFamily | None = None
 
 

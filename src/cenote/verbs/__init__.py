@@ -4,9 +4,12 @@ A verb takes the `Core` and the caller's arguments, refuses what is wrong, queue
 `cenote.engine` turns each into a blocking and an awaitable method.
 """
 
+from cenote.verbs.classify import classify, zero_shot
 from cenote.verbs.embed import embed
 from cenote.verbs.encode import encode
 from cenote.verbs.pool import pool
+from cenote.verbs.reward import reward
+from cenote.verbs.token_classify import token_classify
 from cenote.verbs.tokenize import tokenize
 
-__all__ = ["embed", "encode", "pool", "tokenize"]
+__all__ = ["classify", "embed", "encode", "pool", "reward", "token_classify", "tokenize", "zero_shot"]

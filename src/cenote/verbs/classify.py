@@ -1,0 +1,134 @@
+"""`engine.classify`: the labels of each text, of pairs, or of labels that the caller makes up."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence as Many
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from cenote.core import Core, Pending, usage
+from cenote.errors import InputError, UnsupportedTaskError
+from cenote.outputs import Answers, Classification
+from cenote.params import PoolingParams
+from cenote.runtime.request import Answer
+from cenote.text.inputs import Texts
+from cenote.text.options import EncodeOptions, PairOptions
+from cenote.text.tokenized import TokenizedText
+
+ENTAILMENT = "entail"
+"""How the label of an NLI checkpoint begins that says: the second text follows from the first."""
+
+
+def classify(
+    core: Core,
+    texts: Texts | Many[tuple[str, str]],
+    *,
+    raw_scores: bool = False,
+    truncate: bool = True,
+    param: str = "texts",
+) -> Pending[Answers[Classification]]:
+    """Label each text, or each pair of texts, with the checkpoint's own labels.
+
+    Scores are probabilities as the checkpoint asks for them (softmax over the labels, or a sigmoid for each); with
+    `raw_scores` they are the logits. `.label` is the one with the highest score.
+    """
+    params = PoolingParams(task="classify", use_activation=False if raw_scores else None)
+    core.check(params)
+    tokenized = _tokenize(core, texts, truncate=truncate, param=param)
+    future = core.submit(tokenized, core.task_params([params], tokenized))
+    assert core.spec.classify is not None
+    labels = core.spec.classify.labels
+
+    def assemble(answer: Answer) -> Answers[Classification]:
+        rows = [_classification(labels, results["classify"]) for results in answer.results]
+        return Answers(rows, usage(tokenized, answer))
+
+    return Pending(future=future, assemble=assemble)
+
+
+def zero_shot(
+    core: Core,
+    texts: str | Many[str],
+    labels: Many[str],
+    *,
+    hypothesis_template: str = "This example is {}.",
+    multi_label: bool = False,
+    param: str = "texts",
+) -> Pending[Answers[Classification]]:
+    """Label each text with `labels` of the caller's own, by a checkpoint that was trained on entailment (NLI).
+
+    Each label becomes the hypothesis that the text should entail. Scores are the softmax over the labels' entailment
+    logits; with `multi_label` each label on its own, entailment against contradiction. Source: the zero-shot pipeline
+    of transformers. Raises `UnsupportedTaskError` where the model has no label for entailment.
+    """
+    params = PoolingParams(task="classify", use_activation=False)
+    core.check(params)
+    entailment, contradiction = _nli_columns(core)
+    texts = [texts] if isinstance(texts, str) else list(texts)
+    hypotheses = _hypotheses(labels, hypothesis_template)
+    premises = [text for text in texts for _ in hypotheses]
+    options = PairOptions(query_param=param, document_param="labels")
+    tokenized = core.encoder.encode_pairs(premises, hypotheses * len(texts), options)
+    future = core.submit(tokenized, core.task_params([params], tokenized))
+
+    def assemble(answer: Answer) -> Answers[Classification]:
+        logits = np.stack([results["classify"] for results in answer.results]).reshape(len(texts), len(labels), -1)
+        if multi_label:
+            scores = _softmax(logits[:, :, [contradiction, entailment]])[:, :, 1]
+        else:
+            scores = _softmax(logits[:, :, entailment])
+        return Answers([_classification(labels, row) for row in scores], usage(tokenized, answer))
+
+    return Pending(future=future, assemble=assemble)
+
+
+def _tokenize(core: Core, texts: Any, *, truncate: bool, param: str) -> list[TokenizedText]:
+    if not _are_pairs(texts):
+        return core.encoder.encode(texts, EncodeOptions(truncate=truncate, param=param))
+    first, second = [pair[0] for pair in texts], [pair[1] for pair in texts]
+    options = PairOptions(truncate=truncate, query_param=param, document_param=param)
+    return core.encoder.encode_pairs(first, second, options)
+
+
+def _are_pairs(texts: Any) -> bool:
+    """Return whether `texts` are pairs of strings; a pair is a tuple or a list of two strings."""
+    if isinstance(texts, str) or not isinstance(texts, list | tuple) or not texts:
+        return False
+    return all(isinstance(t, list | tuple) and len(t) == 2 and all(isinstance(s, str) for s in t) for t in texts)
+
+
+def _classification(labels: Many[str], row: npt.NDArray[Any]) -> Classification:
+    scores = {label: float(score) for label, score in zip(labels, row, strict=True)}
+    best = labels[int(np.argmax(row))]
+    return Classification(label=best, score=scores[best], scores=scores)
+
+
+def _nli_columns(core: Core) -> tuple[int, int]:
+    assert core.spec.classify is not None
+    names = [label.lower() for label in core.spec.classify.labels]
+    entailment = [i for i, name in enumerate(names) if name.startswith(ENTAILMENT)]
+    contradiction = [i for i, name in enumerate(names) if name.startswith(("contra", "not_entail"))]
+    if len(entailment) != 1 or len(contradiction) != 1:
+        raise UnsupportedTaskError(
+            f"zero-shot labels need a checkpoint trained on entailment; the labels of {core.info.name!r} are: "
+            f"{', '.join(core.spec.classify.labels)}",
+            param="labels",
+        )
+    return entailment[0], contradiction[0]
+
+
+def _hypotheses(labels: Many[str], template: str) -> list[str]:
+    if isinstance(labels, str) or not labels:
+        raise InputError("give at least one label, as a list", param="labels")
+    if len(set(labels)) < len(labels):
+        raise InputError("a label stands twice in the list", param="labels")
+    if template.format("a") == template.format("b"):
+        raise InputError(f"the template {template!r} has no {{}} for the label", param="hypothesis_template")
+    return [template.format(label) for label in labels]
+
+
+def _softmax(logits: npt.NDArray[Any]) -> npt.NDArray[Any]:
+    powers = np.exp(logits - logits.max(axis=-1, keepdims=True))
+    return np.asarray(powers / powers.sum(axis=-1, keepdims=True))
