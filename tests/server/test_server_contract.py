@@ -25,7 +25,7 @@ def test_every_dialect_has_a_test_file(name: str) -> None:
 
 @pytest.mark.parametrize("dialect", dialects.DIALECTS, ids=lambda dialect: dialect.name)
 def test_page_names_every_route_and_field(dialect: Dialect) -> None:
-    page = (ROOT / "docs" / "api" / f"{dialect.name}.md").read_text()
+    page = (ROOT / "docs" / "api" / f"{dialect.name}.md").read_text(encoding="utf-8")
     for operation in dialect.operations:
         path = re.sub(r":\w+}", "}", operation.path)
         assert f"`{operation.method} {path}`" in page

@@ -34,6 +34,7 @@ def build_app() -> App:
         version=__version__,
         help="Serve and run pooling models: text in; vectors, scores and labels out.",
         help_format="plaintext",
+        suppress_keyboard_interrupt=False,
     )
     for order, verb in enumerate(VERBS):
         app.command(verb, sort_key=order)

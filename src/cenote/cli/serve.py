@@ -19,6 +19,8 @@ from cenote.errors import MissingExtraError, OptionError
 if TYPE_CHECKING:
     from cenote.engine import AsyncEngine
 
+logger = logging.getLogger(__name__)
+
 
 def serve(
     *models: Annotated[str, Parameter(required=True, help="Folders or hub ids. Requests choose by the model's name.")],
@@ -40,6 +42,7 @@ def serve(
     except ModuleNotFoundError as error:
         raise MissingExtraError(f"the server needs {error.name}: pip install 'cenote[server]'") from None
     logging.basicConfig(level=logging.INFO, format="%(asctime)s %(levelname)s %(name)s: %(message)s")
+    logging.getLogger("uvicorn").setLevel(logging.WARNING)
     listener = listen.bind(server_options.host, server_options.port)
     with listener, ExitStack() as stack:
         engines = _open(dict(zip(names, models, strict=True)), engine or EngineOptions(), stack)
@@ -66,6 +69,8 @@ def _open(models: dict[str, str], options: EngineOptions, stack: ExitStack) -> d
     engines: dict[str, AsyncEngine] = {}
     for name, model in models.items():
         engines[name] = AsyncEngine(model, options, loop=loop)
+        for decision in engines[name].info.decisions:
+            logger.info("%s: %s is %s (%s)", name, decision.what, decision.value, decision.reason)
         stack.callback(engines[name].close)
     return engines
 

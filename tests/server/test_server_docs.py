@@ -1,0 +1,38 @@
+"""The examples of the page run as they are printed."""
+
+from __future__ import annotations
+
+import json
+import re
+from pathlib import Path
+
+import pytest
+from running import RunningServer
+
+PAGE = (Path(__file__).parents[2] / "docs" / "api" / "openai.md").read_text(encoding="utf-8")
+
+
+def test_python_example(server: RunningServer, capsys: pytest.CaptureFixture[str]) -> None:
+    (example,) = re.findall(r"```python\n(.*?)```", PAGE, re.DOTALL)
+    example = example.replace("http://127.0.0.1:8000", server.url).replace("all-MiniLM-L6-v2", "tiny")
+    names: dict[str, object] = {}
+    exec(compile(example, "openai.md", "exec"), names)
+    names["client"].close()  # type: ignore[attr-defined]
+    assert capsys.readouterr().out.split()[:2] == ["2", "64"]
+
+
+def test_error_example(server: RunningServer) -> None:
+    (example,) = re.findall(r"```json\n(.*?)```", PAGE, re.DOTALL)
+    answer = server.http.post("/v1/embeddings", json={"model": "tiny", "input": "a", "dimensions": "16"})
+    assert answer.json() == json.loads(example)
+
+
+def test_every_metric_is_listed(server: RunningServer) -> None:
+    server.http.post("/v1/embeddings", json={"model": "tiny", "input": "a"})
+    names = re.findall(
+        r"^# TYPE (cenote_\S+) (counter|histogram|gauge)$", server.http.get("/metrics").text, re.MULTILINE
+    )
+    names = [(name, kind) for name, kind in names if not name.endswith("_created")]
+    assert names
+    for name, kind in names:
+        assert f"| `{name}` | {kind} |" in PAGE
