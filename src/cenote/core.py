@@ -12,7 +12,7 @@ import numpy as np
 import torch
 
 from cenote.checkpoint import locate, read_checkpoint
-from cenote.checkpoint.decide import Decision, Decisions, decide
+from cenote.checkpoint.decide import Decision, Decisions, DeviceFacts, decide
 from cenote.checkpoint.spec import Fact, ModelSpec
 from cenote.config import EngineOptions
 from cenote.errors import UnsupportedTaskError
@@ -21,7 +21,7 @@ from cenote.models.verify import verify_model
 from cenote.outputs import Usage
 from cenote.params import PoolingParams, Task, TaskParams
 from cenote.pooling.build import build_pooler
-from cenote.runtime.device import DeviceFacts, device_facts, open_device
+from cenote.runtime.device import device_facts, open_device
 from cenote.runtime.loop import Lane, Loop
 from cenote.runtime.request import Answer, Request, Sequence
 from cenote.runtime.runner import ModelRunner, with_updates

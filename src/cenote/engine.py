@@ -72,16 +72,15 @@ def _close(loop: Loop, core: Core | None) -> None:
 
 
 def _blocking(verb: Callable[Concatenate[Core, P], Pending[T]]) -> Callable[Concatenate[Engine, P], T]:
-    @functools.wraps(verb)
-    def method(self: Engine, *args: P.args, **kwargs: P.kwargs) -> T:
+    def method(self: Engine, /, *args: P.args, **kwargs: P.kwargs) -> T:
         return verb(self._core, *args, **kwargs).result()
 
+    functools.update_wrapper(method, verb)
     return method
 
 
 def _awaitable(verb: Callable[Concatenate[Core, P], Pending[T]]) -> Callable[Concatenate[AsyncEngine, P], Awaitable[T]]:
-    @functools.wraps(verb)
-    async def method(self: AsyncEngine, *args: P.args, **kwargs: P.kwargs) -> T:
+    async def method(self: AsyncEngine, /, *args: P.args, **kwargs: P.kwargs) -> T:
         submitted = asyncio.ensure_future(self._in_thread(functools.partial(verb, self._core, *args, **kwargs)))
         try:
             pending = await asyncio.shield(submitted)
@@ -90,6 +89,7 @@ def _awaitable(verb: Callable[Concatenate[Core, P], Pending[T]]) -> Callable[Con
             raise
         return pending.assemble(await asyncio.wrap_future(pending.future))
 
+    functools.update_wrapper(method, verb)
     return method
 
 
@@ -113,6 +113,8 @@ class Engine(_Door):
     zero_shot = _blocking(verbs.zero_shot)
     token_classify = _blocking(verbs.token_classify)
     reward = _blocking(verbs.reward)
+    rerank = _blocking(verbs.rerank)
+    score = _blocking(verbs.score)
     pool = _blocking(verbs.pool)
 
     def tokenize(self, texts: Texts) -> list[list[int]]:
@@ -144,6 +146,8 @@ class AsyncEngine(_Door):
     zero_shot = _awaitable(verbs.zero_shot)
     token_classify = _awaitable(verbs.token_classify)
     reward = _awaitable(verbs.reward)
+    rerank = _awaitable(verbs.rerank)
+    score = _awaitable(verbs.score)
     pool = _awaitable(verbs.pool)
 
     async def tokenize(self, texts: Texts) -> list[list[int]]:

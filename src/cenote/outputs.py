@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
-from typing import Self, TypeVar
+from typing import Any, Literal, Self, TypeVar
 
 import numpy as np
 import numpy.typing as npt
@@ -44,7 +44,7 @@ class Usage:
         return sum(self.num_tokens)
 
 
-class UsageArray(np.ndarray):  # type: ignore[type-arg]
+class UsageArray(np.ndarray):
     """A float32 array that also carries `usage`; it behaves as the plain array everywhere else."""
 
     usage: Usage | None = None
@@ -100,6 +100,36 @@ class Span:
     start: int
     end: int
     text: str
+
+
+RerankKind = Literal["cross_encoder", "llm_reranker", "listwise", "late_interaction", "cosine"]
+"""How a document was scored: read together with the query by an encoder or by a language model, together with the query
+and the other documents, or apart from it, token by token or as one vector."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Ranked:
+    """One document of a ranking.
+
+    `index` is its place in the caller's list, `document` the caller's own object, `None` where documents were not asked
+    for. `truncated` says whether the model read only its beginning.
+    """
+
+    index: int
+    score: float
+    document: str | Mapping[str, Any] | None
+    truncated: bool
+
+
+class Ranking(Answers[Ranked]):
+    """Documents, the best one first, with the `kind` of their scores.
+
+    `usage` has one entry for each sequence that the model read: pairs, or queries and documents, or blocks of them.
+    """
+
+    def __init__(self, entries: Iterable[Ranked], usage: Usage, kind: RerankKind) -> None:
+        super().__init__(entries, usage)
+        self.kind = kind
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

@@ -42,9 +42,6 @@ class Device(Protocol):
     def copy_to_host(self, source: torch.Tensor) -> tuple[torch.Tensor, Event]:
         """Start a copy of `source` to the host beside the compute work; valid once the event is waited for."""
 
-    def memory_allocated(self) -> int:
-        """Return the bytes held on the device, 0 where it has no memory of its own."""
-
 
 class Passed:
     """The event of a device that does its work before it returns."""
@@ -76,15 +73,12 @@ class CpuDevice:
     def copy_to_host(self, source: torch.Tensor) -> tuple[torch.Tensor, Event]:
         return source, Passed()
 
-    def memory_allocated(self) -> int:
-        return 0
-
 
 class CudaEvent:
     """A CUDA event whose wait lets other threads run."""
 
     def __init__(self, stream: torch.cuda.Stream) -> None:
-        self._event = torch.cuda.Event(blocking=True)
+        self._event = torch.cuda.Event(blocking=True)  # type: ignore[no-untyped-call]
         self._event.record(stream)
 
     def wait(self) -> None:
@@ -102,7 +96,7 @@ class CudaDevice:
 
     def __init__(self, name: str) -> None:
         self.torch_device = torch.device(name)
-        self._copy_stream = torch.cuda.Stream(self.torch_device)
+        self._copy_stream = torch.cuda.Stream(self.torch_device)  # type: ignore[no-untyped-call]
 
     def host_buffer(self, size: int, dtype: torch.dtype) -> torch.Tensor:
         return torch.empty(size, dtype=dtype, pin_memory=True)
@@ -120,9 +114,6 @@ class CudaDevice:
             target.copy_(source, non_blocking=True)
         source.record_stream(self._copy_stream)
         return target, CudaEvent(self._copy_stream)
-
-    def memory_allocated(self) -> int:
-        return torch.cuda.memory_allocated(self.torch_device)
 
 
 def device_facts(asked: str) -> DeviceFacts:

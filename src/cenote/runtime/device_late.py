@@ -39,8 +39,18 @@ class LateDevice:
     def __init__(self, seed: int = 0) -> None:
         self.torch_device = torch.device("cpu")
         self._random = random.Random(seed)  # noqa: S311 - when work is done, not a secret
+        self._chance = 0.5
         self._compute = WorkQueue()
         self._copies_back = WorkQueue()
+
+    @property
+    def num_done(self) -> int:
+        """How many pieces of work are done."""
+        return self._compute.num_done + self._copies_back.num_done
+
+    def stop_time(self) -> None:
+        """Do nothing from now on until somebody waits for it."""
+        self._chance = 0.0
 
     def host_buffer(self, size: int, dtype: torch.dtype) -> torch.Tensor:
         return torch.empty(size, dtype=dtype)
@@ -72,10 +82,7 @@ class LateDevice:
         self._copies_back.launch(copy)
         return target, LateEvent(self._copies_back)
 
-    def memory_allocated(self) -> int:
-        return 0
-
     def _let_time_pass(self) -> None:
         for queue in (self._compute, self._copies_back):
-            if self._random.random() < 0.5:
+            if self._random.random() < self._chance:
                 queue.run_to(self._random.randint(queue.num_done, queue.num_launched))

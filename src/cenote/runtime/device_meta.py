@@ -32,6 +32,3 @@ class MetaDevice:
     def copy_to_host(self, source: torch.Tensor) -> tuple[torch.Tensor, Event]:
         self.copies_to_host.append(source.dtype)
         return torch.zeros(source.shape, dtype=source.dtype), Passed()
-
-    def memory_allocated(self) -> int:
-        return 0

@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 from concurrent.futures import Future
 from dataclasses import dataclass, field
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -74,6 +75,14 @@ class Answer:
     results: list[Results]
     queue_seconds: float
     inference_seconds: float
+
+    def arrays(self, task: Task) -> list[npt.NDArray[Any]]:
+        """Return each sequence's array of a task that gives arrays."""
+        return [result for each in self.results if isinstance(result := each[task], np.ndarray)]
+
+    def sparse(self, task: Task) -> list[SparseVector]:
+        """Return each sequence's vector of a task that gives sparse ones."""
+        return [result for each in self.results if isinstance(result := each[task], SparseVector)]
 
 
 @dataclass(eq=False, kw_only=True)

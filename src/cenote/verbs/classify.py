@@ -42,7 +42,7 @@ def classify(
     labels = core.spec.classify.labels
 
     def assemble(answer: Answer) -> Answers[Classification]:
-        rows = [_classification(labels, results["classify"]) for results in answer.results]
+        rows = [_classification(labels, row) for row in answer.arrays("classify")]
         return Answers(rows, usage(tokenized, answer))
 
     return Pending(future=future, assemble=assemble)
@@ -74,7 +74,7 @@ def zero_shot(
     future = core.submit(tokenized, core.task_params([params], tokenized))
 
     def assemble(answer: Answer) -> Answers[Classification]:
-        logits = np.stack([results["classify"] for results in answer.results]).reshape(len(texts), len(labels), -1)
+        logits = np.stack(answer.arrays("classify")).reshape(len(texts), len(labels), -1)
         if multi_label:
             scores = _softmax(logits[:, :, [contradiction, entailment]])[:, :, 1]
         else:

@@ -41,7 +41,7 @@ def embed(
     future = core.submit(tokenized, core.task_params([params], tokenized))
 
     def assemble(answer: Answer) -> Embeddings:
-        rows = np.stack([results["embed"] for results in answer.results])
+        rows = np.stack(answer.arrays("embed"))
         return Embeddings.wrap(rows, usage(tokenized, answer))
 
     return Pending(future=future, assemble=assemble)

@@ -34,7 +34,8 @@ def encode(
     `param` is the name that errors give to `texts`. Raises `UnsupportedTaskError`
     for an output that the model does not have.
     """
-    params = [_params(output, dimensions) for output in dict.fromkeys(outputs)]
+    outputs = tuple(dict.fromkeys(outputs))
+    params = [_params(output, dimensions) for output in outputs]
     if not params:
         raise InputError(f"name at least one of {', '.join(OUTPUT_TASKS)}", param="outputs")
     for each in params:
@@ -46,11 +47,10 @@ def encode(
     future = core.submit(tokenized, core.task_params(params, tokenized))
 
     def assemble(answer: Answer) -> Encoded:
-        by_task = {each.task: [results[each.task] for results in answer.results] for each in params if each.task}
         return Encoded(
-            dense=np.stack(by_task["embed"]) if "embed" in by_task else None,
-            sparse=by_task.get("embed_sparse"),
-            multi_vector=by_task.get("token_embed"),
+            dense=np.stack(answer.arrays("embed")) if "dense" in outputs else None,
+            sparse=answer.sparse("embed_sparse") if "sparse" in outputs else None,
+            multi_vector=answer.arrays("token_embed") if "multi_vector" in outputs else None,
             usage=usage(tokenized, answer),
         )
 

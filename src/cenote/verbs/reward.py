@@ -41,7 +41,7 @@ def _outcome(core: Core, texts: Texts | Many[Messages], param: str) -> Pending[R
     future = core.submit(tokenized, core.task_params([PoolingParams(task="classify")], tokenized))
 
     def assemble(answer: Answer) -> Rewards:
-        values = np.array([results["classify"][0] for results in answer.results], dtype=np.float32)
+        values = np.array([row[0] for row in answer.arrays("classify")], dtype=np.float32)
         return Scores.wrap(values, usage(tokenized, answer))
 
     return Pending(future=future, assemble=assemble)
@@ -54,7 +54,7 @@ def _process(core: Core, texts: Texts | Many[Messages], param: str) -> Pending[R
     future = core.submit(tokenized, core.task_params([PoolingParams(task="token_classify")], tokenized))
 
     def assemble(answer: Answer) -> Rewards:
-        rows = [results["token_classify"] for results in answer.results]
+        rows = answer.arrays("token_classify")
         return Answers([row[:, 1] if binary else row for row in rows], usage(tokenized, answer))
 
     return Pending(future=future, assemble=assemble)

@@ -49,8 +49,8 @@ def token_classify(
 
     def assemble(answer: Answer) -> Answers[list[Span]]:
         found = [
-            _spans(string, text, results["token_classify"], labels, aggregation)
-            for string, text, results in zip(strings, tokenized, answer.results, strict=True)
+            _spans(string, text, rows, labels, aggregation)
+            for string, text, rows in zip(strings, tokenized, answer.arrays("token_classify"), strict=True)
         ]
         return Answers(found, usage(tokenized, answer))
 
