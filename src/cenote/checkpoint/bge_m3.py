@@ -60,10 +60,10 @@ def _lexical(checkpoint: Checkpoint) -> LexicalSpec:
     bos, eos = (
         _token(checkpoint, f"{name}_token_id", role) for name, role in (("bos", "cls_token"), ("eos", "eos_token"))
     )
-    skipped = {bos, eos, checkpoint.config.get("pad_token_id"), checkpoint.vocabulary.special("unk_token")}
+    skipped = (bos, eos, checkpoint.config.get("pad_token_id"), checkpoint.vocabulary.special("unk_token"))
     return LexicalSpec(
         linear=_head(checkpoint, SPARSE_FILE, 1),
-        skip_token_ids=tuple(sorted(token for token in skipped if token is not None)),
+        skip_token_ids=tuple(sorted({token for token in skipped if isinstance(token, int)})),
         bos_token_id=bos,
         eos_token_id=eos,
         vocab_size=checkpoint.vocab_size,

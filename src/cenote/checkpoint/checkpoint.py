@@ -12,6 +12,7 @@ from cenote.checkpoint.jsonfile import read_object, read_optional_object
 from cenote.checkpoint.layout import missing_weights, refuse_adapter, refuse_quantised
 from cenote.checkpoint.modules import Module, read_modules
 from cenote.checkpoint.native import to_native
+from cenote.checkpoint.schema import CONFIG, MODULE_SETTINGS, SETTINGS, Schema, checked
 from cenote.checkpoint.vocabulary import TOKENIZER_FILES, Vocabulary
 from cenote.checkpoint.weights import Weights, find_weights
 from cenote.errors import CheckpointError
@@ -86,7 +87,7 @@ def open_checkpoint(
         folder=folder,
         config=_config(folder, module_settings),
         modules=modules,
-        settings=read_optional_object(root / "config_sentence_transformers.json"),
+        settings=_checked(root / "config_sentence_transformers.json", SETTINGS),
         module_settings=module_settings,
         tokenizer_settings=tokenizer_settings,
         vocabulary=_vocabulary(folder, tokenizer_settings),
@@ -110,16 +111,21 @@ def _config(folder: Path, module_settings: Mapping[str, Any]) -> dict[str, Any]:
     config = read_object(path)
     refuse_quantised(folder, config)
     changes = module_settings.get("config_args") or module_settings.get("config_kwargs") or {}
-    config = to_native(config | {key: value for key, value in changes.items() if key != "trust_remote_code"})
+    config = config | {key: value for key, value in changes.items() if key != "trust_remote_code"}
+    config = to_native(checked(config, CONFIG, str(path)))
     family_of(config.get("model_type"))
     if config.get("is_decoder") is True and not family_of(config["model_type"]).causal:
         raise CheckpointError(f"{path} has is_decoder=true; Cenote runs {config['model_type']} as an encoder only")
     return config
 
 
+def _checked(path: Path, schema: Schema) -> dict[str, Any]:
+    return checked(read_optional_object(path), schema, str(path))
+
+
 def _module_settings(folder: Path) -> dict[str, Any]:
     for name in _MODULE_SETTINGS:
-        settings = read_optional_object(folder / name)
+        settings = _checked(folder / name, MODULE_SETTINGS)
         if settings:
             return settings
     return {}

@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from typing import Any, NamedTuple
 
 from cenote.checkpoint.checkpoint import Checkpoint
+from cenote.checkpoint.schema import QUERY_EXPANSION, checked
 from cenote.checkpoint.spec import ExpansionSpec
 from cenote.errors import CheckpointError
 
@@ -36,6 +37,7 @@ def expansion_spec(checkpoint: Checkpoint, settings: Mapping[str, Any], markers:
             query_length=query_length,
             document_length=document_length,
         )
+    expansion = checked(expansion, QUERY_EXPANSION, "query_expansion")
     fill = _length(expansion, "length")
     if fill is None or expansion.get("strategy") not in ("fixed", "min"):
         raise CheckpointError(f"{checkpoint.name} has a query_expansion that Cenote does not know: {expansion!r}")

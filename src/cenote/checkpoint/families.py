@@ -80,7 +80,9 @@ def padding_idx(config: Mapping[str, Any]) -> int:
     if config["model_type"] == "mpnet":
         return 1  # transformers' MPNetEmbeddings fixes it, whatever the config says
     value = config.get("pad_token_id", 1)
-    return 1 if value is None else int(value)
+    if value is not None and (not isinstance(value, int) or isinstance(value, bool) or value < 0):
+        raise CheckpointError(f"config.json must give pad_token_id as a token id, not {value!r}")
+    return 1 if value is None else value
 
 
 def type_vocab_size(config: Mapping[str, Any]) -> int:

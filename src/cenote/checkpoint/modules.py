@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from cenote.checkpoint.jsonfile import inside, read_list, read_optional_object
+from cenote.checkpoint.schema import MODULES, checked
 from cenote.errors import CheckpointError
 
 _TRANSFORMERS = ("Transformer", "MLMTransformer")
@@ -52,7 +53,8 @@ def _module(root: Path, entry: object) -> Module:
     folder = inside(root, entry.get("path", ""), source)
     if not folder.is_dir() and kind not in ("Normalize", "Dropout"):
         raise CheckpointError(f"{source} names the module folder {entry['path']!r}, which is missing; fetch it again")
-    config = {} if kind in _TRANSFORMERS else read_optional_object(folder / "config.json")
+    path = folder / "config.json"
+    config = {} if kind in _TRANSFORMERS else checked(read_optional_object(path), MODULES, str(path))
     return Module(kind=kind, type=entry["type"], folder=folder, config=config)
 
 

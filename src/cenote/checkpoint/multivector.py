@@ -16,6 +16,7 @@ from cenote.checkpoint.expansion import expansion_spec, pylate_expansion, split_
 from cenote.checkpoint.jsonfile import read_optional_object
 from cenote.checkpoint.modules import Module
 from cenote.checkpoint.parts import Parts
+from cenote.checkpoint.schema import COLBERT_METADATA, checked
 from cenote.checkpoint.spec import DenseSpec, ExpansionSpec, Fact, MultiVectorSpec
 from cenote.errors import CheckpointError
 
@@ -48,7 +49,8 @@ def stanford(checkpoint: Checkpoint) -> Parts | None:
     """Recognise Stanford's HF_ColBERT: `linear.weight` among the weights, settings in `artifact.metadata`."""
     if checkpoint.architecture != "HF_ColBERT":
         return None
-    metadata = read_optional_object(checkpoint.folder / "artifact.metadata")
+    path = checkpoint.folder / "artifact.metadata"
+    metadata = checked(read_optional_object(path), COLBERT_METADATA, str(path))
     shape = checkpoint.weights.shape("linear.weight")
     width = shape[0] if shape else metadata.get("dim")
     if not isinstance(width, int):
@@ -99,7 +101,7 @@ def _native(checkpoint: Checkpoint, chain: _Chain) -> Parts:
         raise CheckpointError(
             f"{checkpoint.name} expands queries but has no MultiVectorMask module that scores the fill"
         )
-    if list(settings.get("skiplist_tasks") or ["document"]) not in (["document"], "document"):
+    if settings.get("skiplist_tasks", "document") not in (["document"], "document"):
         raise CheckpointError(
             f"{checkpoint.name} leaves words out of queries too (skiplist_tasks), which Cenote does not run"
         )

@@ -10,6 +10,7 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from cenote.checkpoint.families import FAMILIES
+from cenote.checkpoint.schema import GTE, GTE_SCALING, checked
 from cenote.errors import CheckpointError
 
 Config = dict[str, Any]
@@ -23,20 +24,21 @@ _PLAIN_BACKBONES = frozenset({"Qwen2ForRewardModel", "Qwen2ForProcessRewardModel
 def to_native(config: Config) -> Config:
     """Return `config` in transformers' own spelling, without `auto_map`, or raise `CheckpointError`."""
     config = dict(config)
+    model_type = str(config.get("model_type"))
     auto_map = config.pop("auto_map", None)
-    translate = _TRANSLATIONS.get(str(config.get("model_type")))
+    translate = _TRANSLATIONS.get(model_type)
     if translate is not None:
         return translate(config)
-    if auto_map and not _runs_natively(config):
+    if auto_map and not _runs_natively(model_type, config):
         raise CheckpointError(
-            f"config.json asks for code of its own (auto_map: {_classes(auto_map)}), and Cenote runs no code from a "
-            f"checkpoint. Look for a converted one (often named ...-hf) that transformers loads without "
+            f"config.json of this {model_type} asks for code of its own (auto_map: {_classes(auto_map)}), and Cenote "
+            f"runs no code from a checkpoint. Look for a converted one (often named ...-hf) that transformers loads without "
             f"trust_remote_code"
         )
-    if config.get("position_embedding_type", "absolute") != "absolute" and config.get("model_type") in _ABSOLUTE:
+    if config.get("position_embedding_type", "absolute") != "absolute" and model_type in _ABSOLUTE:
         raise CheckpointError(
             f"config.json asks for {config['position_embedding_type']!r} positions, which transformers' "
-            f"{config['model_type']} does not have; such a checkpoint needs code of its own"
+            f"{model_type} does not have; such a checkpoint needs code of its own"
         )
     return config
 
@@ -44,16 +46,16 @@ def to_native(config: Config) -> Config:
 _ABSOLUTE = frozenset(name for name, family in FAMILIES.items() if family.positions in ("absolute", "offset"))
 
 
-def _runs_natively(config: Mapping[str, Any]) -> bool:
+def _runs_natively(model_type: str, config: Mapping[str, Any]) -> bool:
     architectures = set(config.get("architectures") or ())
-    model_type = config.get("model_type")
     causal_choice = model_type == "qwen2" and "is_causal" in config
     return model_type in _SAME_AS_NATIVE or causal_choice or bool(architectures & _PLAIN_BACKBONES)
 
 
 def _classes(auto_map: object) -> str:
     values = auto_map.values() if isinstance(auto_map, dict) else [auto_map]
-    return ", ".join(sorted({str(value[0] if isinstance(value, list) else value) for value in values}))
+    names = (value[0] if isinstance(value, list) and value else value for value in values)
+    return ", ".join(sorted({str(name)[:80] for name in names}))
 
 
 def _refuse_unlike(config: Mapping[str, Any], expected: Mapping[str, tuple[object, ...]], family: str) -> None:
@@ -115,12 +117,16 @@ def _new(config: Config) -> Config:
     Its fixed NTK scaling (kexue.fm/archives/9706) raises the rotary base by the factor and divides every frequency by
     `factor ** (2 / head size)`: transformers' `linear` scaling says just that.
     """
+    config = checked(config, GTE, "config.json")
     _refuse_unlike(config, _NEW_FIXED, "GTE")
     native = {key: value for key, value in config.items() if key not in ("rope_scaling", "rope_theta", *_NEW_FIXED)}
     theta, scaling = float(config.get("rope_theta", 10000.0)), config.get("rope_scaling")
     native["rope_parameters"] = {"rope_type": "default", "rope_theta": theta}
     if scaling:
+        scaling = checked(scaling, GTE_SCALING, "rope_scaling in config.json")
         _refuse_unlike(scaling, {"type": ("ntk",), "mixed_b": (None,)}, "GTE")
+        if not {"factor"} <= set(scaling) or not {"hidden_size", "num_attention_heads"} <= set(config):
+            raise CheckpointError("config.json must give hidden_size, num_attention_heads and rope_scaling.factor")
         factor, head_size = float(scaling["factor"]), config["hidden_size"] // config["num_attention_heads"]
         native["rope_parameters"] = {
             "rope_type": "linear",

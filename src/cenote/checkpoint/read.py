@@ -13,7 +13,7 @@ from cenote.checkpoint.checkpoint import Checkpoint, open_checkpoint
 from cenote.checkpoint.families import is_causal, type_vocab_size
 from cenote.checkpoint.limits import Limit, expansion_limit, input_limit, position_limit
 from cenote.checkpoint.parts import Parts
-from cenote.checkpoint.spec import Fact, ModelSpec, TextSpec
+from cenote.checkpoint.spec import ClassifySpec, Fact, ModelSpec, PromptFamily, TextSpec
 from cenote.errors import CheckpointError
 from cenote.params import TASKS
 
@@ -109,7 +109,15 @@ def _text(checkpoint: Checkpoint, parts: Parts, limit: Limit) -> TextSpec:
         uses_token_types=type_vocab_size(checkpoint.config) > 1,
         expansion=parts.expansion,
         chat_template=read_chat_template(checkpoint) if parts.templated else None,
+        pair_prompt=_pair_prompt(parts.classify),
     )
+
+
+def _pair_prompt(classify: ClassifySpec | None) -> PromptFamily | None:
+    """Return where the prompt of pairs comes from: a language model that scores them always needs one."""
+    if classify is None:
+        return None
+    return classify.prompt_family or ("chat-template" if classify.kind == "llm_reranker" else None)
 
 
 def _prompts(settings: Mapping[str, Any]) -> dict[str, str]:

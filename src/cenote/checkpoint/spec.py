@@ -167,6 +167,8 @@ class TextSpec:
     expansion: ExpansionSpec | None = None
     chat_template: str | None = None
     """The checkpoint's own template as Jinja source, set where a task formats its texts with one."""
+    pair_prompt: PromptFamily | None = None
+    """The prompt that a query and a document are written into, set where a language model reads pairs."""
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -69,7 +69,7 @@ def _shards(folder: Path, index: Path) -> tuple[Path, ...]:
     weight_map = read_object(index).get("weight_map")
     if not isinstance(weight_map, dict) or not weight_map:
         raise CheckpointError(f"{index} has no weight_map; fetch the checkpoint again")
-    shards = tuple(inside(folder, name, str(index)) for name in dict.fromkeys(weight_map.values()))
+    shards = tuple(dict.fromkeys(inside(folder, name, str(index)) for name in weight_map.values()))
     missing = [path.name for path in shards if not path.is_file()]
     if missing:
         raise CheckpointError(
