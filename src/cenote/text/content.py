@@ -69,6 +69,18 @@ def read_contents(backend: Tokenizer, locality: Locality, texts: Sequence[str], 
     return [contents[i] for i in range(len(texts))]
 
 
+def first_tokens(backend: Tokenizer, locality: Locality, texts: Sequence[str], limit: int) -> list[tuple[str, bool]]:
+    """Return each text up to the end of its `limit`th token, and whether something is left out."""
+    contents = read_contents(backend, locality, texts, Wanted(limit=limit, side="right", offsets=True))
+    return [(_up_to_last_token(*pair), pair[1].length > limit) for pair in zip(texts, contents, strict=True)]
+
+
+def _up_to_last_token(text: str, content: Content) -> str:
+    if content.offsets is None or content.length == len(content.ids):
+        return text
+    return text[: int(content.offsets[-1, 1])]
+
+
 def _first_chars(wanted: Wanted) -> int:
     num_chars = _FIRST_CHARS_PER_TOKEN * ((wanted.limit or 0) + 8)
     return max(num_chars, _COUNTED_CHARS) if wanted.exact else num_chars

@@ -13,7 +13,7 @@ from cenote.checkpoint.spec import TextSpec
 from cenote.errors import InputError, OptionError, UnsupportedTaskError
 from cenote.text.chat import ChatEncoder, Messages
 from cenote.text.colbert import expand_query, length_limit, marked_frame
-from cenote.text.content import Content, Wanted, read_contents
+from cenote.text.content import Content, Wanted, first_tokens, read_contents
 from cenote.text.frame import Frame, read_pair_frame, read_single_frame
 from cenote.text.inputs import Inputs, Place, Texts, read_inputs
 from cenote.text.load import load_tokenizer
@@ -98,6 +98,10 @@ class TextEncoder:
         `CheckpointError` where the tokenizer has no form for pairs.
         """
         options = options or PairOptions()
+        if options.instruction is not None:
+            raise InputError(
+                "this model has no prompt with a place for an instruction: put it into the query", param="instruction"
+            )
         prompt = scalar_text(choose_prompt(self.spec, options))
         return self._pairs.encode(queries, documents, prompt, options)
 
@@ -117,6 +121,15 @@ class TextEncoder:
         encodings = self._backend.encode_batch_fast(inputs.texts or [], add_special_tokens=add_special_tokens)
         return [encoding.ids for encoding in encodings]
 
+    def first_tokens(self, texts: Sequence[str], limit: int | None) -> list[tuple[str, bool]]:
+        """Return each text up to the end of its `limit`th token, `None` for all of it, and whether something is left
+        out. Special tokens are not counted.
+        """
+        texts = [scalar_text(text) for text in texts]
+        if limit is None:
+            return [(text, False) for text in texts]
+        return first_tokens(self._backend, self._locality, texts, limit)
+
     def token_strings(self, token_ids: Sequence[int] | IntArray) -> list[str]:
         """Return the vocabulary's string for each id; ids that only the model has are given as `<id N>`."""
         strings = ((int(i), self._backend.id_to_token(int(i))) for i in token_ids)
@@ -128,6 +141,11 @@ class TextEncoder:
         ids = (inputs.token_ids or [])[0].tolist()
         decoded: str = self._tokenizer.hf.decode(ids, skip_special_tokens=skip_special_tokens)
         return decoded
+
+    @property
+    def adds_special_tokens(self) -> bool:
+        """Whether even an empty text has tokens."""
+        return self._frame.size > 0
 
     @cached_property
     def _pairs(self) -> PairEncoder:

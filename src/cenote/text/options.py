@@ -47,9 +47,10 @@ class PairOptions:
 
     `max_query_tokens` and `max_document_tokens` cut each text on its own first. Of what is then still too long,
     `longest_first` shortens the longer text, then both; `only_second` shortens the document alone. The prompt goes
-    before the query.
+    before the query. `instruction` is for models whose prompt has a place for one.
     """
 
+    instruction: str | None = None
     prompt_name: str | None = None
     prompt: str | None = None
     truncate: bool = True
@@ -64,8 +65,8 @@ class PairOptions:
     def __post_init__(self) -> None:
         _one_of("truncation", self.truncation, get_args(PairTruncation))
         _one_of("truncation_side", self.truncation_side, get_args(TruncationSide))
-        _text("prompt", self.prompt)
-        _text("prompt_name", self.prompt_name)
+        for name in ("instruction", "prompt", "prompt_name"):
+            _text(name, getattr(self, name))
         for name in ("max_length", "max_query_tokens", "max_document_tokens"):
             _positive(name, getattr(self, name))
 

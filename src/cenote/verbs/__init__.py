@@ -8,8 +8,21 @@ from cenote.verbs.classify import classify, zero_shot
 from cenote.verbs.embed import embed
 from cenote.verbs.encode import encode
 from cenote.verbs.pool import pool
+from cenote.verbs.rerank import rerank
 from cenote.verbs.reward import reward
+from cenote.verbs.score import score
 from cenote.verbs.token_classify import token_classify
 from cenote.verbs.tokenize import tokenize
 
-__all__ = ["classify", "embed", "encode", "pool", "reward", "token_classify", "tokenize", "zero_shot"]
+__all__ = [
+    "classify",
+    "embed",
+    "encode",
+    "pool",
+    "rerank",
+    "reward",
+    "score",
+    "token_classify",
+    "tokenize",
+    "zero_shot",
+]

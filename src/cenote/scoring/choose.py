@@ -1,0 +1,53 @@
+"""Which kind of scorer a model is."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+
+from cenote.checkpoint.spec import ModelSpec
+from cenote.core import Core, Pending
+from cenote.errors import UnsupportedTaskError
+from cenote.outputs import RerankKind
+from cenote.scoring.cosine import score_cosine
+from cenote.scoring.pairs import score_pairs
+from cenote.scoring.request import PairScores, ScoreRequest
+
+Scorer = Callable[[Core, ScoreRequest], Pending[PairScores]]
+
+_SCORERS: Mapping[RerankKind, Scorer] = {
+    "cross_encoder": score_pairs,
+    "llm_reranker": score_pairs,
+    "cosine": score_cosine,
+}
+
+
+def score(core: Core, request: ScoreRequest) -> Pending[PairScores]:
+    """Score the pairs of `request` as one request of the engine. Raises `UnsupportedTaskError` where a model cannot."""
+    return _SCORERS[scoring_kind(core.spec)](core, request)
+
+
+def scoring_kind(spec: ModelSpec) -> RerankKind:
+    """Return how the model scores a pair: what reads query and document together comes before what embeds them."""
+    if spec.classify is not None and _is_reranker(spec):
+        return "cross_encoder" if spec.text.pair_prompt is None else "llm_reranker"
+    if spec.listwise is not None:
+        return "listwise"
+    if spec.token_embed is not None:
+        return "late_interaction"
+    if spec.embed is not None:
+        return "cosine"
+    raise UnsupportedTaskError(f"model {spec.name!r} {_why_not(spec)}", param="model")
+
+
+def _is_reranker(spec: ModelSpec) -> bool:
+    assert spec.classify is not None
+    return spec.classify.num_labels == 1 and spec.classify.kind != "reward"
+
+
+def _why_not(spec: ModelSpec) -> str:
+    if spec.classify is None:
+        return f"scores no pairs; it offers: {', '.join(spec.tasks)}"
+    if spec.classify.kind == "reward":
+        return "is a reward model, which scores one conversation and not a query with its documents: use reward"
+    labels = ", ".join(spec.classify.labels)
+    return f"gives {spec.classify.num_labels} labels ({labels}) and not one relevance score: use classify"
