@@ -19,6 +19,8 @@ class SparseVector:
 
     indices: npt.NDArray[np.int64]
     values: Float32Array
+    tokens: list[str] | None = None
+    """the vocabulary's string of each index, where they were asked for"""
 
     def __len__(self) -> int:
         return len(self.indices)

@@ -15,13 +15,14 @@ Output = Literal["dense", "sparse", "multi_vector"]
 """The names of `Engine.encode`'s outputs."""
 OUTPUT_TASKS: dict[Output, Task] = {"dense": "embed", "sparse": "embed_sparse", "multi_vector": "token_embed"}
 
+OutputDtype = Literal["float32", "float16"]
 InputType = Literal["query", "document"]
 
 _INTERNAL_FIELDS = frozenset({"task", "requires_token_ids", "input_type", "num_skipped_tokens"})
 _TASK_FIELDS: dict[Task, frozenset[str]] = {
     "embed": frozenset({"dimensions", "use_activation"}),
     "embed_sparse": frozenset(),
-    "token_embed": frozenset({"dimensions", "use_activation"}),
+    "token_embed": frozenset({"dimensions", "use_activation", "output_dtype"}),
     "classify": frozenset({"use_activation"}),
     "token_classify": frozenset({"use_activation", "step_tag_id", "returned_token_ids"}),
 }
@@ -34,7 +35,8 @@ class PoolingParams:
 
     `task` must be set before the pooling step. `dimensions` cuts an embedding to its first values (matryoshka) before
     it is normalised. `use_activation` switches the head's last step: L2 normalisation for embeddings, sigmoid, softmax
-    or the like for labels. `step_tag_id` and `returned_token_ids` choose rows and columns of a process reward model.
+    or the like for labels. `output_dtype` is what token embeddings leave the device in. `step_tag_id` and
+    `returned_token_ids` choose rows and columns of a process reward model.
     The last three are set by the engine, not by callers: `requires_token_ids` by `PoolingParamsUpdate.apply`,
     `input_type` from the request, `num_skipped_tokens` where the checkpoint leaves the prompt out of the pooling.
     """
@@ -44,6 +46,7 @@ class PoolingParams:
     dimensions: int | None = None
     step_tag_id: int | None = None
     returned_token_ids: tuple[int, ...] | None = None
+    output_dtype: OutputDtype | None = None
     requires_token_ids: bool = False
     input_type: InputType | None = None
     num_skipped_tokens: int = 0
