@@ -32,8 +32,8 @@ def to_native(config: Config) -> Config:
     if auto_map and not _runs_natively(model_type, config):
         raise CheckpointError(
             f"config.json of this {model_type} asks for code of its own (auto_map: {_classes(auto_map)}), and Cenote "
-            f"runs no code from a checkpoint. Look for a converted one (often named ...-hf) that transformers loads without "
-            f"trust_remote_code"
+            f"runs no code from a checkpoint. Look for a converted one (often named ...-hf) that transformers loads "
+            f"without trust_remote_code"
         )
     if config.get("position_embedding_type", "absolute") != "absolute" and model_type in _ABSOLUTE:
         raise CheckpointError(
