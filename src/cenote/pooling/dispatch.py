@@ -62,7 +62,7 @@ class DispatchPooler(nn.Module):
 
     def forward(self, hidden_states: torch.Tensor, pooling_metadata: PoolingMetadata) -> list[PooledGroup]:
         """Pool a step `[T, H]`; raise where rows do not add up or a task is unknown. Unfinished ones are left out."""
-        scheduled = int(pooling_metadata.get_pooling_cursor().num_scheduled_tokens_cpu.sum())
+        scheduled = int(pooling_metadata.get_pooling_cursor().num_scheduled_tokens_cpu.numpy().sum())
         if scheduled != hidden_states.shape[0]:
             raise EngineError(f"{hidden_states.shape[0]} hidden states for {scheduled} scheduled tokens")
         rows, metadata, sequences = finished_sequences(hidden_states, pooling_metadata, self.needs_all_rows)
@@ -86,12 +86,16 @@ def _runs(
     hidden_states: torch.Tensor, metadata: PoolingMetadata
 ) -> Iterator[tuple[slice, torch.Tensor, PoolingMetadata]]:
     """Yield each run of equal task sets: its sequences, its rows, and its metadata with positions in those rows."""
+    task_sets = metadata.task_sets
+    if len(set(task_sets)) == 1:  # the usual step: nothing to cut
+        yield slice(0, len(metadata)), hidden_states, metadata
+        return
     start = first_row = 0
-    for _, run in groupby(metadata.task_sets):
+    for _, run in groupby(task_sets):
         part = slice(start, start + len(list(run)))
         group = metadata[part]
         cursor = group.get_pooling_cursor()
-        num_rows = int(cursor.num_scheduled_tokens_cpu.sum())
+        num_rows = int(cursor.num_scheduled_tokens_cpu.numpy().sum())
         group = replace(group, pooling_cursor=cursor.shifted(first_row))
         yield part, hidden_states[first_row : first_row + num_rows], group
         start, first_row = part.stop, first_row + num_rows

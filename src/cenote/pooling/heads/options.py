@@ -46,7 +46,7 @@ class RowOptions:
     def cut(self, rows_ND: torch.Tensor) -> torch.Tensor:
         """Cut the rows to their common width; where they differ set the values behind each one's width to zero."""
         if (width := self.uniform_dimensions()) is not None:
-            return rows_ND[:, :width]
+            return rows_ND if width == rows_ND.shape[1] else rows_ND[:, :width]
         if not len(self.dimensions_np):
             return rows_ND
         widths_N1 = async_tensor_h2d(self.dimensions_np, rows_ND.device).unsqueeze(1)
