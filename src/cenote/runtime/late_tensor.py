@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Hashable
+from collections.abc import Callable, Hashable, Iterable, Iterator
 from typing import Any
 
 import torch
@@ -64,42 +64,58 @@ class LateTensor(torch.Tensor):
     @classmethod
     def __torch_dispatch__(cls, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:  # type: ignore[override]
         """Work out the shapes now, and queue the operation."""
-        call = (args, kwargs or {})
-        late: dict[int, LateTensor] = {}
-        _map(lambda each: late.update({id(each.shape_only): each}) if isinstance(each, LateTensor) else None, call)
+        kwargs = kwargs or {}
+        late = {
+            id(each.shape_only): each for each in _tensors_in((*args, *kwargs.values())) if type(each) is LateTensor
+        }
         if func._schema.is_mutable and not isinstance(args[0], LateTensor):
             raise RuntimeError(f"{func} would write to host memory later than the host expects")
         queue = next(iter(late.values())).queue
-        result = _result_shapes(queue, func, call)
-        outputs = _map(lambda each: late.get(id(each)) if id(each) in late else _new(each, queue), result)
+        result = _result_shapes(queue, func, (args, kwargs))
+        outputs = _swap(lambda each: late.get(id(each)) if id(each) in late else LateTensor(each, queue), (result,))[0]
 
         def work() -> None:
-            real_args, real_kwargs = _map(_value, call)
-            _fill(outputs, func(*real_args, **real_kwargs))
+            values = dict(zip(kwargs, _swap(_value, kwargs.values()), strict=True))
+            _fill(outputs, func(*_swap(_value, args), **values))
 
         queue.launch(work)
         return outputs
 
 
-def _map(function: Callable[[Any], Any], value: Any) -> Any:
-    """Return `value` with `function` applied to everything in its tuples, lists and dicts."""
-    if isinstance(value, tuple | list):
-        return type(value)([_map(function, each) for each in value])
-    if isinstance(value, dict):
-        return {key: _map(function, each) for key, each in value.items()}
-    return function(value)
+def _tensors_in(values: Iterable[Any]) -> Iterator[torch.Tensor]:
+    for each in values:
+        if isinstance(each, torch.Tensor):
+            yield each
+        elif isinstance(each, tuple | list):
+            yield from _tensors_in(each)
 
 
-def _result_shapes(queue: WorkQueue, func: Any, call: Any) -> Any:
+def _swap(function: Callable[[torch.Tensor], Any], values: Iterable[Any]) -> list[Any]:
+    """Return `values` with `function(tensor)` in the place of each tensor, in lists of tensors too."""
+    return [
+        function(each)
+        if isinstance(each, torch.Tensor)
+        else _swap(function, each)
+        if isinstance(each, tuple | list) and next(_tensors_in(each), None) is not None
+        else each
+        for each in values
+    ]
+
+
+def _result_shapes(queue: WorkQueue, func: Any, call: tuple[Any, dict[str, Any]]) -> Any:
     """Return what `func` gives on `meta`. What makes new tensors is remembered by its inputs; views are made anew."""
     if any(each.alias_info is not None for each in func._schema.returns):
-        shape_args, shape_kwargs = _map(_shape_only, call)
-        return func(*shape_args, **shape_kwargs)
+        return _on_shapes(func, call)
     key = (func, _key(call))
     if key not in queue.shapes:
-        shape_args, shape_kwargs = _map(_shape_only, call)
-        queue.shapes[key] = func(*shape_args, **shape_kwargs)
-    return _map(_fresh, queue.shapes[key])
+        queue.shapes[key] = _on_shapes(func, call)
+    return _swap(_on_meta, (queue.shapes[key],))[0]
+
+
+def _on_shapes(func: Any, call: tuple[Any, dict[str, Any]]) -> Any:
+    args, kwargs = call
+    options = dict(zip(kwargs, _swap(_shape_only, kwargs.values()), strict=True))
+    return func(*_swap(_shape_only, args), **(options | {"device": _META} if "device" in options else options))
 
 
 def _key(value: Any) -> Hashable:
@@ -113,27 +129,15 @@ def _key(value: Any) -> Hashable:
     return (type(value), value)
 
 
-def _fresh(each: Any) -> Any:
-    return _on_meta(each) if isinstance(each, torch.Tensor) else each
-
-
-def _shape_only(each: Any) -> Any:
-    if isinstance(each, LateTensor):
-        return each.shape_only
-    if isinstance(each, torch.Tensor):
-        return _on_meta(each)
-    return _META if isinstance(each, torch.device) else each
+def _shape_only(each: torch.Tensor) -> torch.Tensor:
+    return each.shape_only if isinstance(each, LateTensor) else _on_meta(each)
 
 
 def _on_meta(each: torch.Tensor) -> torch.Tensor:
     return torch.empty_strided(each.shape, each.stride(), dtype=each.dtype, device=_META)
 
 
-def _new(each: Any, queue: WorkQueue) -> Any:
-    return LateTensor(each, queue) if isinstance(each, torch.Tensor) else each
-
-
-def _value(each: Any) -> Any:
+def _value(each: torch.Tensor) -> torch.Tensor:
     return each.value if isinstance(each, LateTensor) else each
 
 
