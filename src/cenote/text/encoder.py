@@ -4,49 +4,32 @@ from __future__ import annotations
 
 import os
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import replace
 from functools import cached_property, lru_cache
 
 import numpy as np
 
 from cenote.checkpoint.spec import TextSpec
 from cenote.errors import InputError, OptionError, UnsupportedTaskError
+from cenote.text.blocks import BlockCutter, Blocks
 from cenote.text.chat import ChatEncoder, Messages
 from cenote.text.colbert import expand_query, length_limit, marked_frame
 from cenote.text.content import Content, Wanted, first_tokens, read_contents
-from cenote.text.frame import Frame, read_pair_frame, read_single_frame
+from cenote.text.frame import read_pair_frame, read_single_frame
 from cenote.text.inputs import Inputs, Place, Texts, read_inputs
 from cenote.text.load import load_tokenizer
 from cenote.text.locality import read_locality
-from cenote.text.options import ChatOptions, EncodeOptions, PairOptions, TruncationSide
+from cenote.text.options import ChatOptions, EncodeOptions, PairOptions
 from cenote.text.pairs import PairEncoder
+from cenote.text.plan import Plan
 from cenote.text.prompts import choose_prompt
 from cenote.text.tokenized import IntArray, TokenizedText
 from cenote.text.truncate import cut
 from cenote.text.unicode import scalar_text
 
+_NO_IDS = np.zeros(0, np.int64)
+
 __all__ = ["ChatOptions", "EncodeOptions", "Messages", "PairOptions", "TextEncoder", "Texts"]
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _Plan:
-    """What is the same for all texts of one request. `limit` counts every token of a sequence."""
-
-    frame: Frame
-    limit: int
-    side: TruncationSide
-    prompt: str
-    options: EncodeOptions
-
-    @property
-    def room(self) -> int:
-        """Most tokens of prompt and text, special tokens and markers not counted."""
-        return self.limit - self.frame.size
-
-    def check_length(self, place: Place, length: int, *, is_exact: bool = True) -> None:
-        """Raise `TooLongError` where a sequence of this length may not be cut."""
-        if length > self.limit and not self.options.truncate:
-            raise place.too_long(length, self.limit, is_exact=is_exact)
 
 
 class TextEncoder:
@@ -88,6 +71,29 @@ class TextEncoder:
                 self._from_ids(ids, place, plan) for ids, place in zip(inputs.token_ids, inputs.places, strict=True)
             ]
         return self._from_strings(inputs, plan)
+
+    def encode_blocks(self, texts: Texts, options: EncodeOptions | None = None, *, overlap: int = 0) -> list[Blocks]:
+        """Return each text as sequences that fit: one, as `encode` gives it, or blocks with `overlap` tokens in common.
+
+        Every block of a string has the special tokens and the prompt; blocks of token ids are the ids alone. Nothing is
+        cut off. Raises `InputError` as `encode` does, and where prompt or overlap take more than half of a block.
+        """
+        options = options or EncodeOptions()
+        inputs = read_inputs(texts, param=options.param, vocab_size=self.vocab_size)
+        plan = self._plan(options)
+        if inputs.token_ids is not None:
+            cutter = BlockCutter(limit=plan.limit, prompt_ids=_NO_IDS, overlap=overlap)
+            blocks = [
+                self._id_blocks(*pair, cutter, plan) for pair in zip(inputs.token_ids, inputs.places, strict=True)
+            ]
+        else:
+            prompt_ids = self._prompt_ids(plan.prompt) if plan.prompt else _NO_IDS
+            cutter = BlockCutter(limit=plan.room, prompt_ids=prompt_ids, overlap=overlap)
+            wanted = Wanted(limit=None, side=plan.side)
+            prompted = [plan.prompt + text for text in inputs.texts or []]
+            contents = read_contents(self._backend, self._locality, prompted, wanted)
+            blocks = [self._text_blocks(*pair, cutter, plan) for pair in zip(contents, inputs.places, strict=True)]
+        return blocks
 
     def encode_pairs(
         self, queries: str | Sequence[str], documents: str | Sequence[str], options: PairOptions | None = None
@@ -171,7 +177,7 @@ class TextEncoder:
             max_length=self.max_length,
         )
 
-    def _plan(self, options: EncodeOptions) -> _Plan:
+    def _plan(self, options: EncodeOptions) -> Plan:
         frame, limit = self._frame, min(self.max_length, options.max_length or self.max_length)
         expansion = self.spec.expansion
         if expansion is not None and options.input_type is not None and not options.raw:
@@ -181,7 +187,7 @@ class TextEncoder:
             raise InputError(
                 f"max_length {limit} leaves no room: this model adds {frame.size} special tokens", param="max_length"
             )
-        return _Plan(
+        return Plan(
             frame=frame,
             limit=limit,
             side=options.truncation_side or self._tokenizer.truncation_side,
@@ -189,7 +195,7 @@ class TextEncoder:
             options=options,
         )
 
-    def _from_ids(self, ids: IntArray, place: Place, plan: _Plan) -> TokenizedText:
+    def _from_ids(self, ids: IntArray, place: Place, plan: Plan) -> TokenizedText:
         plan.check_length(place, len(ids))
         kept = cut(ids, plan.limit, plan.side)
         return TokenizedText(
@@ -200,18 +206,35 @@ class TextEncoder:
             input_type=plan.options.input_type,
         )
 
-    def _from_strings(self, inputs: Inputs, plan: _Plan) -> list[TokenizedText]:
+    def _from_strings(self, inputs: Inputs, plan: Plan) -> list[TokenizedText]:
         options = plan.options
         wanted = Wanted(limit=plan.room, side=plan.side, offsets=options.offsets, exact=not options.truncate)
         texts = [plan.prompt + text for text in inputs.texts or []]
         contents = read_contents(self._backend, self._locality, texts, wanted)
         sequences = [self._frame_text(*pair, plan) for pair in zip(contents, inputs.places, strict=True)]
+        return self._expanded(sequences, options)
+
+    def _expanded(self, sequences: list[TokenizedText], options: EncodeOptions) -> list[TokenizedText]:
         expansion = self.spec.expansion
         if expansion is None or options.input_type != "query" or options.raw:
             return sequences
         return [expand_query(sequence, expansion, self.max_length) for sequence in sequences]
 
-    def _frame_text(self, content: Content, place: Place, plan: _Plan) -> TokenizedText:
+    def _id_blocks(self, ids: IntArray, place: Place, cutter: BlockCutter, plan: Plan) -> Blocks:
+        cut_ids = cutter.cut(ids)
+        sequences = [self._from_ids(block, place, plan) for block in cut_ids.blocks]
+        return Blocks(sequences=sequences, weights=cut_ids.weights)
+
+    def _text_blocks(self, content: Content, place: Place, cutter: BlockCutter, plan: Plan) -> Blocks:
+        if content.length <= plan.room:
+            return Blocks(sequences=self._expanded([self._frame_text(content, place, plan)], plan.options), weights=[1])
+        cut_ids = cutter.cut(content.ids)
+        whole = [Content(block, None, len(block), is_exact=True) for block in cut_ids.blocks]
+        num_rows = plan.frame.num_leading + cut_ids.num_prompt_ids if plan.prompt else 0
+        sequences = [replace(self._frame_text(each, place, plan), num_prompt_tokens=num_rows) for each in whole]
+        return Blocks(sequences=self._expanded(sequences, plan.options), weights=cut_ids.weights)
+
+    def _frame_text(self, content: Content, place: Place, plan: Plan) -> TokenizedText:
         plan.check_length(place, content.length + plan.frame.size, is_exact=content.is_exact)
         ids = plan.frame.join(content.ids)
         if not len(ids):
@@ -227,7 +250,7 @@ class TextEncoder:
             offsets=_offsets(content, plan),
         )
 
-    def _num_prompt_rows(self, plan: _Plan, num_lost: int) -> int:
+    def _num_prompt_rows(self, plan: Plan, num_lost: int) -> int:
         """Count as sentence-transformers does: the prompt encoded alone, less a special token at its end.
 
         Where the left end was cut, only what is left of the prompt counts.
@@ -242,7 +265,7 @@ class TextEncoder:
         return np.array(self._backend.encode(prompt, add_special_tokens=False).ids, np.int64)
 
 
-def _offsets(content: Content, plan: _Plan) -> IntArray | None:
+def _offsets(content: Content, plan: Plan) -> IntArray | None:
     """Move offsets from the string with its prompt to the caller's own; -1 where there is no text of the caller's."""
     if content.offsets is None:
         return None
