@@ -56,6 +56,11 @@ class EngineOptions:
     threads: int | None = option(
         None, help="Compute threads of the process on a CPU; all cores by default.", env="CENOTE_THREADS"
     )
+    cuda_graphs: bool = option(
+        False,
+        help="Replay small steps on a GPU as CUDA graphs; off until that has been measured on one.",
+        env="CENOTE_CUDA_GRAPHS",
+    )
     verify: bool | None = option(
         None,
         help="Compare with plain transformers at start and refuse on a mismatch; by default for small models only.",

@@ -15,13 +15,14 @@ from cenote.checkpoint import locate, read_checkpoint
 from cenote.checkpoint.decide import Decision, Decisions, DeviceFacts, decide
 from cenote.checkpoint.spec import Fact, ModelSpec
 from cenote.config import EngineOptions
-from cenote.errors import UnsupportedTaskError
-from cenote.models.load import load_model
+from cenote.errors import OptionError, UnsupportedTaskError
+from cenote.models.graphs import GraphedBackbone
+from cenote.models.load import LoadedModel, load_model
 from cenote.models.verify import verify_model
 from cenote.outputs import Usage
 from cenote.params import PoolingParams, Task, TaskParams
 from cenote.pooling.build import build_pooler
-from cenote.runtime.device import device_facts, open_device
+from cenote.runtime.device import CudaDevice, Device, device_facts, open_device
 from cenote.runtime.loop import Lane, Loop
 from cenote.runtime.request import Answer, Request, Sequence
 from cenote.runtime.runner import ModelRunner, with_updates
@@ -151,6 +152,8 @@ def _load(
     if verify:
         verify_model(loaded, spec)
     pooler = build_pooler(spec, loaded, any_dimensions=options.any_dimensions)
+    if options.cuda_graphs:
+        loaded = _graphed(loaded, device)
     runner = ModelRunner(loaded, pooler, device)
     warm_up(runner, spec.tasks, step_tokens=decisions.step_tokens, max_length=decisions.max_length)
     decisions = _measured(runner, decisions, options)
@@ -170,6 +173,19 @@ def _load(
         unused_weights=tuple(loaded.unused_weights),
     )
     return Core(spec=spec, info=info, encoder=encoder, lane=lane, loop=loop)
+
+
+@torch.inference_mode()
+def _graphed(loaded: LoadedModel, device: Device) -> LoadedModel:
+    """Return `loaded` with its small steps recorded; the graphs take their memory before the warm-up tries its step."""
+    if not isinstance(device, CudaDevice) or loaded.attention.path != "varlen":
+        raise OptionError(
+            f"cuda_graphs needs a GPU and the variable-length attention; this model runs on {device.torch_device} "
+            f"with {loaded.attention.path!r} ({loaded.attention.reason})"
+        )
+    backbone = GraphedBackbone(loaded.backbone, uses_token_types=loaded.uses_token_types)
+    backbone.capture(device.torch_device, device.capture)
+    return replace(loaded, backbone=backbone)
 
 
 def _measured(runner: ModelRunner, decisions: Decisions, options: EngineOptions) -> Decisions:

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 from sentence_transformers import SentenceTransformer
 
-from cenote import AsyncEngine, Engine, InputError, TooLongError, UnsupportedTaskError
+from cenote import AsyncEngine, Engine, InputError, OptionError, TooLongError, UnsupportedTaskError
 from tiny import CheckpointFactory, TinyDense, add_sentence_transformers_files, tiny_checkpoint
 from tolerances import assert_close
 
@@ -196,3 +196,8 @@ def test_a_cancelled_await_leaves_the_engine_well(checkpoint: CheckpointFactory)
             return (await asyncio.wait_for(engine.embed("control"), timeout=5)).shape
 
     assert asyncio.run(ask()) == (1, 64)
+
+
+def test_cuda_graphs_without_a_gpu_are_refused(checkpoint: CheckpointFactory) -> None:
+    with pytest.raises(OptionError, match="needs a GPU"):
+        Engine(checkpoint("bert"), pooling="mean", device="cpu", cuda_graphs=True)

@@ -5,6 +5,7 @@ Nothing outside this file and `cenote.transfer` moves data between the host and 
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Protocol
 
 import torch
@@ -97,6 +98,7 @@ class CudaDevice:
     def __init__(self, name: str) -> None:
         self.torch_device = torch.device(name)
         self._copy_stream = torch.cuda.Stream(self.torch_device)  # type: ignore[no-untyped-call]
+        self._graph_memory = torch.cuda.graph_pool_handle()
 
     def host_buffer(self, size: int, dtype: torch.dtype) -> torch.Tensor:
         return torch.empty(size, dtype=dtype, pin_memory=True)
@@ -114,6 +116,18 @@ class CudaDevice:
             target.copy_(source, non_blocking=True)
         source.record_stream(self._copy_stream)
         return target, CudaEvent(self._copy_stream)
+
+    def capture(self, run: Callable[[], torch.Tensor]) -> tuple[torch.Tensor, Callable[[], None]]:
+        """Record what `run` launches as a CUDA graph; return the tensor that it fills, and the replay."""
+        stream = torch.cuda.Stream(self.torch_device)  # type: ignore[no-untyped-call]
+        stream.wait_stream(torch.cuda.current_stream(self.torch_device))
+        with torch.cuda.stream(stream):
+            run()  # libraries set themselves up on their first call, which a recording must not hold
+        torch.cuda.current_stream(self.torch_device).wait_stream(stream)
+        graph = torch.cuda.CUDAGraph()
+        with torch.cuda.graph(graph, pool=self._graph_memory):
+            output = run()
+        return output, graph.replay
 
 
 def device_facts(asked: str) -> DeviceFacts:
