@@ -2,8 +2,8 @@
 
 from cenote.audit.finding import KINDS, Finding, Kind, Place
 from cenote.audit.known import Known
-from cenote.audit.model import audit_model
+from cenote.audit.model import DTYPES, audit_model
 from cenote.audit.pooler import audit_pooler
 from cenote.audit.report import Report
 
-__all__ = ["KINDS", "Finding", "Kind", "Known", "Place", "Report", "audit_model", "audit_pooler"]
+__all__ = ["DTYPES", "KINDS", "Finding", "Kind", "Known", "Place", "Report", "audit_model", "audit_pooler"]

@@ -12,13 +12,14 @@ from collections.abc import Callable, Sequence
 from cyclopts import App, CycloptsError
 
 from cenote import __version__
+from cenote.cli.audit import audit
 from cenote.cli.embed import embed
 from cenote.cli.inspect import inspect
 from cenote.cli.serve import serve
 from cenote.cli.verify import verify
 from cenote.errors import CenoteError
 
-VERBS: tuple[Callable[..., None], ...] = (serve, embed, inspect, verify)
+VERBS: tuple[Callable[..., None], ...] = (serve, embed, inspect, verify, audit)
 """The verbs, in the order of the help. Each is a function in the file of its own name."""
 
 EXIT_FAILED = 1

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 
 from cyclopts import Parameter
 
+from cenote.cli._flags import EngineFlags
 from cenote.config import EngineOptions
 from cenote.errors import CenoteError, OptionError
 
@@ -24,28 +25,39 @@ def audit(
     ] = None,
     hidden_size: Annotated[int, Parameter(help="Width of the hidden states that --pooler is called with.")] = 768,
     json_: Annotated[bool, Parameter(name="--json", negative=(), help="Print one JSON object.")] = False,
+    engine: EngineFlags | None = None,
 ) -> None:
-    """Find GPU-CPU synchronisations of a model or a pooler, without a GPU.
+    """Find, without a GPU, where a GPU and the CPU would wait for each other.
 
-    Every kind of step runs on PyTorch's `meta` device. Exit code 1 where an operation would wait, or where nobody has
-    noted that it does not. docs/audit.md says what this proves and what it cannot see.
+    Every kind of step of a model or of a pooler runs on PyTorch's `meta` device. Exit code 1 where an operation would
+    wait, or where nobody has noted that it does not. The device is not used, a dtype other than auto is the only one
+    that is tried.
 
     $ cenote audit ./models/all-MiniLM-L6-v2
     $ cenote audit --pooler my_module:MyPool --hidden-size 1024
     """
     if (model is None) == (pooler is None):
         raise OptionError("name a model, or a pooler with --pooler my_module:MyPool")
-    report = _audit_pooler(pooler, hidden_size) if pooler is not None else _audit_model(str(model))
+    if pooler is not None:
+        report = _audit_pooler(pooler, hidden_size)
+    else:
+        report = _audit_model(str(model), engine or EngineOptions())
     sys.stdout.write(json.dumps(report.as_dict(), indent=2) + "\n" if json_ else report.as_text())
     if not report.is_clean:
-        raise CenoteError(f"{report.name} has {len(report.findings)} places where a GPU would wait, or might")
+        raise CenoteError(f"{report.name}: {len(report.findings)} places where a GPU would wait, or might")
 
 
-def _audit_model(model: str) -> Report:
-    from cenote.audit import audit_model
-    from cenote.cli._reading import read
+def _audit_model(model: str, options: EngineOptions) -> Report:
+    import torch
 
-    return audit_model(read(model, EngineOptions(device="cpu")).spec)
+    from cenote.audit import DTYPES, audit_model
+    from cenote.checkpoint import locate, read_checkpoint
+
+    located = locate(model, revision=options.revision)
+    spec = read_checkpoint(
+        located.folder, name=located.name, revision=located.revision, task=options.task, pooling=options.pooling
+    )
+    return audit_model(spec, DTYPES if options.dtype == "auto" else (getattr(torch, options.dtype),))
 
 
 def _audit_pooler(target: str, hidden_size: int) -> Report:
