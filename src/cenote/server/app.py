@@ -31,10 +31,11 @@ def create_app(engines: Mapping[str, AsyncEngine], options: ServerOptions) -> St
     """
     models = ServedModels(engines)
     metrics = Metrics()
-    routes: list[BaseRoute] = list(operation_routes(models, metrics, describe(DIALECTS)))
+    routes: list[BaseRoute] = []
     for dialect in DIALECTS:
         own = _routes(dialect, models, options)
         routes += [*own, Mount(f"/{dialect.name}", routes=own)]
+    routes += operation_routes(models, metrics, describe(DIALECTS))
     app = Starlette(
         routes=routes,
         middleware=[Middleware(Observe, metrics=metrics)],

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import functools
+from typing import NamedTuple
+
 from prometheus_client import CollectorRegistry, Counter, Histogram, ProcessCollector, generate_latest
 
 from cenote.server.record import Record
@@ -9,11 +12,23 @@ from cenote.server.record import Record
 _LATENCY_BUCKETS = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0)
 
 
+class _Series(NamedTuple):
+    """The counters of one model, route and status."""
+
+    requests: Counter
+    seconds: Histogram
+    texts: Counter
+    tokens: Counter
+    truncated: Counter
+
+
 class Metrics:
     """The counters of one server, in a registry of their own."""
 
     def __init__(self) -> None:
         self._registry = CollectorRegistry()
+        # prometheus-client takes 60 us to find the children of a request's five metrics by their labels.
+        self._series = functools.cache(self._find_series)
         ProcessCollector(registry=self._registry)
         labels = ("model", "route")
         self._requests = Counter("cenote_requests", "Requests answered.", (*labels, "status"), registry=self._registry)
@@ -30,13 +45,22 @@ class Metrics:
 
     def observe(self, record: Record, seconds: float) -> None:
         """Count one finished request."""
-        labels = (record.model, record.route)
-        self._requests.labels(*labels, str(record.status)).inc()
-        self._seconds.labels(*labels).observe(seconds)
+        series = self._series(record.model, record.route, record.status)
+        series.requests.inc()
+        series.seconds.observe(seconds)
         if record.num_texts:
-            self._texts.labels(*labels).inc(record.num_texts)
-            self._tokens.labels(*labels).inc(record.num_tokens)
-            self._truncated.labels(*labels).inc(record.num_truncated)
+            series.texts.inc(record.num_texts)
+            series.tokens.inc(record.num_tokens)
+            series.truncated.inc(record.num_truncated)
+
+    def _find_series(self, model: str, route: str, status: int) -> _Series:
+        return _Series(
+            requests=self._requests.labels(model, route, str(status)),
+            seconds=self._seconds.labels(model, route),
+            texts=self._texts.labels(model, route),
+            tokens=self._tokens.labels(model, route),
+            truncated=self._truncated.labels(model, route),
+        )
 
     def exposition(self) -> bytes:
         """Return every metric in Prometheus' text format."""
