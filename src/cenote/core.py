@@ -212,6 +212,7 @@ def usage(texts: Many[TokenizedText], answer: Answer) -> Usage:
 
 
 def _for_text(params: PoolingParams, text: TokenizedText, spec: ModelSpec) -> PoolingParams:
+    params.verify_rows(len(text))
     skipped = text.num_prompt_tokens if spec.embed is not None and not spec.embed.include_prompt else 0
     if params.input_type == text.input_type and params.num_skipped_tokens == skipped:
         return params

@@ -20,7 +20,7 @@ InputType = Literal["query", "document"]
 
 _INTERNAL_FIELDS = frozenset({"task", "requires_token_ids", "input_type", "num_skipped_tokens"})
 _TASK_FIELDS: dict[Task, frozenset[str]] = {
-    "embed": frozenset({"dimensions", "use_activation"}),
+    "embed": frozenset({"dimensions", "use_activation", "segments"}),
     "embed_sparse": frozenset(),
     "token_embed": frozenset({"dimensions", "use_activation", "output_dtype"}),
     "classify": frozenset({"use_activation"}),
@@ -36,7 +36,8 @@ class PoolingParams:
     `task` must be set before the pooling step. `dimensions` cuts an embedding to its first values (matryoshka) before
     it is normalised. `use_activation` switches the head's last step: L2 normalisation for embeddings, sigmoid, softmax
     or the like for labels. `output_dtype` is what token embeddings leave the device in. `step_tag_id` and
-    `returned_token_ids` choose rows and columns of a process reward model.
+    `returned_token_ids` choose rows and columns of a process reward model. `segments` are pieces of the sequence, rows
+    `(start, stop)` with special tokens counted, that are to be embedded one by one (late chunking).
     The last three are set by the engine, not by callers: `requires_token_ids` by `PoolingParamsUpdate.apply`,
     `input_type` from the request, `num_skipped_tokens` where the checkpoint leaves the prompt out of the pooling.
     """
@@ -46,6 +47,7 @@ class PoolingParams:
     dimensions: int | None = None
     step_tag_id: int | None = None
     returned_token_ids: tuple[int, ...] | None = None
+    segments: tuple[tuple[int, int], ...] | None = None
     output_dtype: OutputDtype | None = None
     requires_token_ids: bool = False
     input_type: InputType | None = None
@@ -66,6 +68,22 @@ class PoolingParams:
                 raise InputError(
                     f"the task {self.task!r} does not support {field.name!r}; it supports: {names}", param=field.name
                 )
+        self._verify_segments()
+
+    def _verify_segments(self) -> None:
+        for segment in self.segments or ():
+            if not (len(segment) == 2 and all(type(row) is int for row in segment) and 0 <= segment[0] < segment[1]):
+                raise InputError(
+                    f"segments are pairs of rows (start, stop), start below stop, not {segment!r}", param="segments"
+                )
+        if self.segments == ():
+            raise InputError("segments is empty: leave it out for the vector of the whole text", param="segments")
+
+    def verify_rows(self, num_rows: int) -> None:
+        """Raise `InputError` where a sequence of `num_rows` has not the rows that are asked for."""
+        last = max((stop for _, stop in self.segments or ()), default=0)
+        if last > num_rows:
+            raise InputError(f"segments go up to row {last}, but the text has {num_rows} tokens", param="segments")
 
 
 @dataclass(frozen=True)

@@ -30,6 +30,7 @@ from cenote.pooling.methods.step import StepDefaults, StepPool
 from cenote.pooling.output import pack_outputs
 from cenote.pooling.pooler import Pooler
 from cenote.pooling.poolers.bos_eos import BOSEOSFilter
+from cenote.pooling.poolers.late_chunks import LateChunkPooler
 from cenote.pooling.poolers.lexical import LexicalPooler
 from cenote.pooling.poolers.multi_vector import MultiVectorPooler
 from cenote.pooling.poolers.process_reward import ProcessRewardPooler, StepLimits
@@ -56,6 +57,7 @@ def token_pooler() -> TokenPooler:
 
 MAKERS: dict[type[Pooler], Callable[[], Pooler]] = {
     SequencePooler: lambda: SequencePooler(MeanPool(), EmbeddingPoolerHead(nn.Identity(), OPTIONS)),
+    LateChunkPooler: lambda: LateChunkPooler(EmbeddingPoolerHead(nn.Identity(), OPTIONS)),
     TokenPooler: token_pooler,
     BOSEOSFilter: lambda: BOSEOSFilter(token_pooler(), 0, 2),
     LexicalPooler: lambda: LexicalPooler(linear(1), (0, 2)),

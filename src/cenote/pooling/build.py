@@ -18,10 +18,11 @@ from cenote.models.load import LoadedModel
 from cenote.pooling.dispatch import DispatchPooler
 from cenote.pooling.origin import Origin
 from cenote.pooling.pooler import Pooler
+from cenote.pooling.poolers.late_chunks import pooler_for_dense
 from cenote.pooling.poolers.lexical import pooler_for_lexical, pooler_for_lexical_tokens
 from cenote.pooling.poolers.multi_vector import pooler_for_token_embed
 from cenote.pooling.poolers.process_reward import pooler_for_steps
-from cenote.pooling.poolers.sequence import pooler_for_classify, pooler_for_embed
+from cenote.pooling.poolers.sequence import pooler_for_classify
 from cenote.pooling.poolers.splade import pooler_for_splade
 from cenote.pooling.poolers.token import pooler_for_token_classify
 
@@ -37,7 +38,7 @@ def _pooler_for_tokens(spec: TokenClassifySpec, origin: Origin) -> Pooler:
 
 
 _BUILDERS: Mapping[type, Callable[[Any, Origin], Pooler]] = {
-    EmbedSpec: pooler_for_embed,
+    EmbedSpec: pooler_for_dense,
     SpladeSpec: pooler_for_splade,
     LexicalSpec: pooler_for_lexical,
     MultiVectorSpec: pooler_for_token_embed,

@@ -20,7 +20,7 @@ def num_skipped_tokens(pooling_metadata: PoolingMetadata) -> IntArray:
 
 @dataclass(frozen=True)
 class Segments:
-    """The packed rows that each of `B` sequences pools: `lengths_np` from each of `starts_np`, in rising order."""
+    """The packed rows that each of `B` sequences, or pieces of them, pools: `lengths_np` from each of `starts_np`."""
 
     starts_np: IntArray
     lengths_np: IntArray
@@ -63,7 +63,7 @@ class Segments:
         )
 
     def _row_indices(self, device: torch.device) -> torch.Tensor:
-        if not self.skipped_np.any():
+        if np.array_equal(self.starts_np, np.cumsum(self.lengths_np) - self.lengths_np):
             return torch.arange(int(self.lengths_np.sum()), device=device)
         return async_tensor_h2d(np.repeat(self.starts_np, self.lengths_np) + self.ranks_np, device)
 

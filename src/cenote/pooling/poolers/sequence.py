@@ -7,7 +7,7 @@ from typing import Protocol
 import torch
 
 from cenote.checkpoint.spec import ClassifySpec, EmbedSpec, PoolingMode
-from cenote.errors import CheckpointError
+from cenote.errors import CheckpointError, InputError
 from cenote.params import PoolingParams, Task
 from cenote.pooling.dimensions import DimensionRule
 from cenote.pooling.heads.classifier import ClassifierPoolerHead, LabelOptions
@@ -66,7 +66,14 @@ class SequencePooler(Pooler):
         return not self.pooling.needs_all_rows
 
     def verify_params(self, params: PoolingParams) -> None:
+        """Raise `InputError` for what the head cannot give, and for pieces, which have no such row of their own."""
         self.head.verify_params(params)
+        if params.segments is not None:
+            raise InputError(
+                "late chunking averages the rows of each piece, so it needs a model with mean pooling alone; this one "
+                f"pools by {type(self.pooling).__name__}",
+                param="segments",
+            )
 
     def forward(self, hidden_states: torch.Tensor, pooling_metadata: PoolingMetadata) -> PoolerOutput:
         return self.head(self.pooling(hidden_states, pooling_metadata), pooling_metadata)
@@ -78,11 +85,16 @@ def pooling_method(modes: tuple[PoolingMode, ...]) -> SequencePoolingMethod:
     return methods[0] if len(methods) == 1 else ConcatPool(methods)
 
 
-def pooler_for_embed(spec: EmbedSpec, origin: Origin) -> SequencePooler:
-    """Build the dense embedding of a checkpoint; raise `CheckpointError` where its Dense weights cannot be used."""
+def embed_head(spec: EmbedSpec, origin: Origin) -> EmbeddingPoolerHead:
+    """Build what follows the pooling; raise `CheckpointError` where the checkpoint's Dense weights cannot be used."""
     rule = DimensionRule(spec.dimensions, spec.matryoshka, origin.any_dimensions)
     options = EmbeddingOptions(rule, spec.normalize, spec.default_dimensions)
-    return SequencePooler(pooling_method(spec.modes), EmbeddingPoolerHead(load_projector(spec.dense), options))
+    return EmbeddingPoolerHead(load_projector(spec.dense), options)
+
+
+def pooler_for_embed(spec: EmbedSpec, origin: Origin) -> SequencePooler:
+    """Build the dense embedding of a checkpoint."""
+    return SequencePooler(pooling_method(spec.modes), embed_head(spec, origin))
 
 
 def pooler_for_classify(spec: ClassifySpec, origin: Origin) -> SequencePooler:
