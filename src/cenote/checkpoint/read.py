@@ -28,6 +28,7 @@ _RECOGNISERS: tuple[Recogniser, ...] = (
     sparse.from_modules,
     rerankers.logit_score,
     embedding.from_modules,
+    rerankers.converted,
     labels.sequence_classification,
     labels.token_classification,
     rerankers.published,

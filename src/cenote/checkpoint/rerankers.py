@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 from cenote.checkpoint.checkpoint import Checkpoint
 from cenote.checkpoint.dense import linear_source
-from cenote.checkpoint.labels import activation_of
+from cenote.checkpoint.labels import activation_of, sequence_classification
 from cenote.checkpoint.parts import Parts
 from cenote.checkpoint.spec import ClassifySpec, DenseSpec, Fact, ListwiseSpec, MultiVectorSpec, PromptFamily
 from cenote.errors import CheckpointError
@@ -55,6 +55,28 @@ def logit_score(checkpoint: Checkpoint) -> Parts | None:
     return _parts(checkpoint, (int(yes or 0), no), "chat-template" if templated else None, source)
 
 
+def converted(checkpoint: Checkpoint) -> Parts | None:
+    """Recognise a published reranker whose two vocabulary rows were made into a head of one score, by its name."""
+    prompt = next((family.prompt for family in _PUBLISHED if _is_named(checkpoint, family)), None)
+    parts = None if prompt is None else sequence_classification(checkpoint)
+    if parts is None or parts.classify is None or parts.classify.num_labels != 1:
+        return None
+    activation, read_from = activation_of(checkpoint, "cross_encoder", 1)
+    classify = ClassifySpec(
+        kind="cross_encoder", num_labels=1, labels=parts.classify.labels, activation=activation, prompt_family=prompt
+    )
+    facts = (
+        Fact(what="classify", value="cross_encoder, 1 column", source=f"the published name {checkpoint.name}"),
+        Fact(what="activation", value=activation, source=read_from),
+    )
+    return Parts(classify=classify, templated=True, facts=facts)
+
+
+def _is_named(checkpoint: Checkpoint, family: _Published) -> bool:
+    short = checkpoint.name.rsplit("/", 1)[-1].lower()
+    return family.name in short and family.model_type == checkpoint.config["model_type"]
+
+
 def published(checkpoint: Checkpoint) -> Parts | None:
     """Recognise a causal language model that is a reranker by its published name, or because the user asks to classify.
 
@@ -62,12 +84,12 @@ def published(checkpoint: Checkpoint) -> Parts | None:
     """
     if not checkpoint.architecture.endswith("ForCausalLM") or checkpoint.modules:
         return None
-    short = checkpoint.name.rsplit("/", 1)[-1].lower()
     for family in _PUBLISHED:
         if family.model_type != checkpoint.config["model_type"]:
             continue
-        if family.name in short or checkpoint.task == "classify":
-            source = f"the published name {checkpoint.name}" if family.name in short else "the option task"
+        is_named = _is_named(checkpoint, family)
+        if is_named or checkpoint.task == "classify":
+            source = f"the published name {checkpoint.name}" if is_named else "the option task"
             yes = checkpoint.vocabulary.require(family.yes, f"a reranker like {family.name}")
             no = (
                 None

@@ -26,7 +26,7 @@ def score_pairs(core: Core, request: ScoreRequest) -> Pending[PairScores]:
         query_param=request.query_param,
         document_param=request.document_param,
     )
-    tokenized = core.encoder.encode_pairs(request.queries, request.documents, options)
+    tokenized = core.encoder.encode_pairs(request.query_texts, request.documents, options)
     params = PoolingParams(task="classify", use_activation=False)
     future = core.submit(tokenized, core.task_params([params], tokenized))
 

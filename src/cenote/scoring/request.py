@@ -24,6 +24,11 @@ class ScoreRequest:
     query_param: str = "query"
     document_param: str = "documents"
 
+    @property
+    def query_texts(self) -> str | list[str]:
+        """The queries as the text layer takes them: a single one has no position that errors could name."""
+        return self.queries[0] if len(self.queries) == 1 else self.queries
+
     def query_of(self, document: int) -> int:
         """Return the position of the query of a document."""
         return 0 if len(self.queries) == 1 else document

@@ -22,6 +22,7 @@ from cenote.text.locality import read_locality
 from cenote.text.options import ChatOptions, EncodeOptions, PairOptions
 from cenote.text.pairs import PairEncoder
 from cenote.text.plan import Plan
+from cenote.text.prompted import read_prompted_pairs
 from cenote.text.prompts import choose_prompt
 from cenote.text.tokenized import IntArray, TokenizedText
 from cenote.text.truncate import cut
@@ -49,6 +50,7 @@ class TextEncoder:
         self._frame = read_single_frame(self._backend)
         self._locality = read_locality(self._backend)
         self._has_types = spec.uses_token_types and self._tokenizer.gives_token_types
+        self._prompted = None if spec.pair_prompt is None else read_prompted_pairs(spec, self._chat_encoder())
         self._prompt_ids = lru_cache(maxsize=256)(self._read_prompt)
         if max_length < max(1, self._frame.size):
             raise OptionError(
@@ -100,10 +102,13 @@ class TextEncoder:
     ) -> list[TokenizedText]:
         """Return one sequence for each pair of a query and a document: 1:1, 1:N or N:N. A prompt goes before the query.
 
-        Ids and token types are those of the tokenizer for the pair. Raises `InputError` that names the text at fault,
-        `CheckpointError` where the tokenizer has no form for pairs.
+        Ids and token types are those of the tokenizer for the pair, or those of the prompt that a language model reads
+        pairs in. Raises `InputError` that names the text at fault, `CheckpointError` where the tokenizer has no form
+        for pairs.
         """
         options = options or PairOptions()
+        if self._prompted is not None:
+            return self._prompted.encode(queries, documents, options)
         if options.instruction is not None:
             raise InputError(
                 "this model has no prompt with a place for an instruction: put it into the query", param="instruction"
@@ -166,13 +171,15 @@ class TextEncoder:
 
     @cached_property
     def _chats(self) -> ChatEncoder:
-        template = self.spec.chat_template
-        if template is None:
+        if self.spec.chat_template is None:
             raise UnsupportedTaskError("this model has no chat template: pass texts", param="messages")
+        return self._chat_encoder()
+
+    def _chat_encoder(self) -> ChatEncoder:
         return ChatEncoder(
             tokenizer=self._tokenizer,
             locality=self._locality,
-            template=template,
+            template=self.spec.chat_template or "",
             has_types=self._has_types,
             max_length=self.max_length,
         )

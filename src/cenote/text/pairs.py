@@ -34,13 +34,13 @@ class PairEncoder:
         """Return one sequence for each pair: 1:1, 1:N or N:N. Raise `InputError` that names the text at fault."""
         query_texts, query_places = read_strings(queries, param=options.query_param)
         document_texts, document_places = read_strings(documents, param=options.document_param)
-        partners = _partners(len(query_texts), len(document_texts), options)
+        chosen = partners(len(query_texts), len(document_texts), options)
         room = self._room(options)
         firsts = self._contents([prompt + text for text in query_texts], room, options)
         seconds = self._contents(document_texts, room, options)
         return [
             self._join(firsts[i], seconds[j], room, _Pair(query_places[i], document_places[j], options))
-            for i, j in partners
+            for i, j in chosen
         ]
 
     def _room(self, options: PairOptions) -> int:
@@ -103,7 +103,8 @@ def _capped(content: Content, most: int | None) -> int:
     return content.length if most is None else min(content.length, most)
 
 
-def _partners(num_queries: int, num_documents: int, options: PairOptions) -> list[tuple[int, int]]:
+def partners(num_queries: int, num_documents: int, options: PairOptions) -> list[tuple[int, int]]:
+    """Return the positions of query and document of each pair. Raise `InputError` where it is not 1:1, 1:N or N:N."""
     if num_queries == 1:
         return [(0, j) for j in range(num_documents)]
     if num_queries == num_documents:

@@ -1,0 +1,60 @@
+"""Tiny rerankers made of language models, with the tokens and the templates that the published ones have."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from tiny import tiny_checkpoint
+from tiny_tokenizers import VOCAB_SIZE
+
+PAIR_TEMPLATE = (
+    "{%- set ns = namespace(task='Find what answers the query.') -%}"
+    "{%- for m in messages if m.role == 'system' -%}{%- set ns.task = m.content -%}{%- endfor -%}"
+    "<|im_start|>judge\n{{ ns.task }}<|im_end|>\n<|im_start|>user\n"
+    "query: {{ messages | selectattr('role', 'eq', 'query') | map(attribute='content') | first }}\n"
+    "document: {{ messages | selectattr('role', 'eq', 'document') | map(attribute='content') | first }}"
+    "<|im_end|>\n<|im_start|>assistant\n<think>\n\n</think>\n\n"
+)
+ATTACHED_TAIL_TEMPLATE = PAIR_TEMPLATE.replace(
+    "first }}<|im_end|>\n<|im_start|>assistant", "first }}\nis it relevant?\n"
+)
+"""No control token ends the document."""
+START_ID = 197
+
+
+def tiny_reranker(
+    folder: Path,
+    model_type: str = "qwen3",
+    *,
+    head: str = "causal_lm",
+    words: Sequence[str] = ("yes", "no"),
+    limit: int = 256,
+    template: str | None = None,
+    **config: Any,
+) -> Path:
+    """Write a seeded checkpoint whose vocabulary has `words` and some digits as tokens without a mark before them."""
+    tiny_checkpoint(model_type, folder, head=head, max_position_embeddings=limit, **config)  # type: ignore[arg-type]
+    edit(folder / "tokenizer_config.json", model_max_length=limit, **({"chat_template": template} if template else {}))
+    tokenizer = json.loads((folder / "tokenizer.json").read_text())
+    vocab = tokenizer["model"]["vocab"]
+    pieces = [*dict.fromkeys([*words, *"01234"]), "<think>", "</think>"]
+    free = [i for i, (piece, _) in enumerate(vocab) if piece.startswith("<unused")]
+    ids = dict(zip(pieces, free, strict=False)) | {"<|im_start|>": START_ID}
+    for piece, i in ids.items():
+        vocab[i] = [piece, -8.0]
+    flags = dict.fromkeys(("single_word", "lstrip", "rstrip", "normalized"), False)
+    for token, special in (("<think>", False), ("</think>", False), ("<|im_start|>", True)):
+        tokenizer["added_tokens"].append({"id": ids[token], "content": token, "special": special, **flags})
+    tokenizer["added_tokens"].sort(key=lambda token: token["id"])
+    (folder / "tokenizer.json").write_text(json.dumps(tokenizer))
+    assert len(vocab) == VOCAB_SIZE
+    return folder
+
+
+def edit(path: Path, **values: Any) -> None:
+    """Set keys of a JSON file."""
+    content = json.loads(path.read_text()) if path.exists() else {}
+    path.write_text(json.dumps(content | values))
