@@ -95,7 +95,7 @@ def needs(**changes: object) -> AttentionNeeds:
         ({"head_dim": 300}, "runs", "300"),
         ({"head_dim": 36}, "runs", "36"),
         ({"device_type": "cpu", "capability": None}, "runs", "cpu"),
-        ({"own_attention": True}, "padded", "interface"),
+        ({"padded": True}, "padded", "own attention"),
     ],
 )
 def test_the_choice_of_the_path_names_its_reason(changes: dict[str, object], name: str, word: str) -> None:

@@ -35,12 +35,11 @@ def test_sub_batches_are_well_filled_and_longest_first(lengths: list[int]) -> No
 
 
 def test_texts_of_one_sub_batch_do_not_touch_each_other(checkpoint: CheckpointFactory) -> None:
-    for family in ("mpnet", "deberta-v2"):
-        folder = checkpoint(family)
-        loaded, plain = load_tiny(folder), plain_backbone(folder, family)
-        texts = random_texts([10, 9, 10, 8], seed=10)
-        for hidden, ids in zip(run_packed(loaded, texts), texts, strict=True):
-            assert_close(hidden, run_plain(plain, ids), "raw")
+    folder = checkpoint("deberta-v2")
+    loaded, plain = load_tiny(folder), plain_backbone(folder, "deberta-v2")
+    texts = random_texts([10, 9, 10, 8], seed=10)
+    for hidden, ids in zip(run_packed(loaded, texts), texts, strict=True):
+        assert_close(hidden, run_plain(plain, ids), "raw")
 
 
 def test_deberta_with_a_convolution_and_absolute_positions(checkpoint: CheckpointFactory) -> None:

@@ -54,7 +54,7 @@ def test_wrong_attention_is_refused(
         return right(step, *parts, replace(layer, **change))  # type: ignore[arg-type]
 
     monkeypatch.setattr(attention, "attend", wrong)
-    folder = checkpoint("bert")
+    folder = checkpoint("nomic_bert")
     with pytest.raises(CheckpointError, match="differ"):
         verify_model(load_tiny(folder), tiny_spec(folder))
 

@@ -33,14 +33,14 @@ class AttentionNeeds:
     head_dim: int
     softcap: bool = False
     bias: bool = False
-    own_attention: bool = False
-    """The architecture computes attention by itself, outside transformers' `AttentionInterface`."""
+    padded: bool = False
+    """The architecture computes attention by itself and runs padded."""
 
 
 def choose_attention(needs: AttentionNeeds) -> AttentionPath:
     """Choose the fastest path that gives right numbers."""
-    if needs.own_attention:
-        return AttentionPath(path="padded", reason="the architecture does not use transformers' attention interface")
+    if needs.padded:
+        return AttentionPath(path="padded", reason="the architecture's own attention knows no packs")
     obstacle = _varlen_obstacle(needs)
     if obstacle is None:
         return AttentionPath(path="varlen", reason="half precision on a card with flash attention")

@@ -24,7 +24,10 @@ HeadKind = Literal["base", "reward", "sequence_classification", "token_classific
 REWARD_ARCHITECTURES = frozenset({"Qwen2ForRewardModel", "Qwen2ForProcessRewardModel"})
 """Backbones with a two-layer `score` that transformers has no class for."""
 T5_TYPES = frozenset({"t5", "mt5"})
-PADDED_TYPES = frozenset({"mpnet", "deberta-v2"})
+PADDED_TYPES = frozenset({"deberta-v2"})
+BIASED_TYPES = T5_TYPES | {"mpnet"}
+"""Families that add a position bias to the attention scores."""
+OWN_ATTENTION_TYPES = PADDED_TYPES | {"mpnet"}
 """Families that compute attention by themselves, outside transformers' `AttentionInterface`."""
 
 _MAPPINGS = {

@@ -17,6 +17,8 @@ from cenote.models.attention import ATTENTION_NAME, register_packed_attention
 from cenote.models.attention_path import AttentionNeeds, AttentionPath, choose_attention, device_capability
 from cenote.models.backbone import PackedBackbone, bound_t5_bias
 from cenote.models.classes import (
+    BIASED_TYPES,
+    OWN_ATTENTION_TYPES,
     PADDED_TYPES,
     T5_TYPES,
     HeadKind,
@@ -25,6 +27,7 @@ from cenote.models.classes import (
     head_kind,
     model_class,
 )
+from cenote.models.fused import FUSED_TYPES, FusedBackbone
 from cenote.models.heads import (
     SequenceClassifier,
     masked_lm_head,
@@ -74,7 +77,7 @@ def load_model(spec: ModelSpec, *, dtype: torch.dtype, device: torch.device) -> 
     kind = head_kind(spec)
     config = build_config(spec)
     register_packed_attention()
-    config._attn_implementation = "eager" if spec.model_type in PADDED_TYPES else ATTENTION_NAME
+    config._attn_implementation = "eager" if spec.model_type in OWN_ATTENTION_TYPES else ATTENTION_NAME
     cls = model_class(config, kind)
     module, unused = load_weights(spec, cls, config, constructor_options(cls, kind), (dtype, device))
     module.eval().requires_grad_(False)
@@ -117,8 +120,8 @@ def _needs(module: PreTrainedModel, dtype: torch.dtype, device: torch.device) ->
         capability=device_capability(device),
         head_dim=head_dim or config.hidden_size // config.num_attention_heads,
         softcap=getattr(config, "attn_logit_softcapping", None) is not None,
-        bias=config.model_type in T5_TYPES,
-        own_attention=config.model_type in PADDED_TYPES,
+        bias=config.model_type in BIASED_TYPES,
+        padded=config.model_type in PADDED_TYPES,
     )
 
 
@@ -126,10 +129,19 @@ def _backbone(module: PreTrainedModel, path: AttentionPath) -> nn.Module:
     backbone = module.base_model
     if path.path == "padded":
         return PaddedBackbone(backbone)
+    if _is_fused(backbone, path):
+        return FusedBackbone(backbone, path)
     is_t5 = module.config.model_type in T5_TYPES
     if is_t5:
         bound_t5_bias(backbone.encoder)
     return PackedBackbone(backbone, path, uses_positions=not is_t5)
+
+
+def _is_fused(backbone: PreTrainedModel, path: AttentionPath) -> bool:
+    """Fused blocks gain on the CPU; MPNet knows no other way to run on a pack."""
+    model_type: str = backbone.config.model_type
+    on_cpu = backbone.device.type == "cpu" and path.path == "runs"
+    return model_type == "mpnet" or (on_cpu and model_type in FUSED_TYPES)
 
 
 def _heads(spec: ModelSpec, module: PreTrainedModel, kind: HeadKind, device: torch.device) -> dict[str, Any]:

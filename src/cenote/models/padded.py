@@ -1,4 +1,4 @@
-"""The padded path, for architectures that compute attention by themselves: sub-batches of near-equal length.
+"""The padded path, for DeBERTa, whose attention knows no packs: sub-batches of near-equal length.
 
 Every index is computed on the host and goes up once for each step. The rows come back packed, so poolers never see
 padding. Shape suffixes: T packed tokens, N texts of a sub-batch, L its longest, P rows of all sub-batches with padding.
@@ -73,13 +73,12 @@ def _groups(lengths_np: IntArray) -> list[IntArray]:
 
 
 class PaddedBackbone(nn.Module):
-    """Run `model` over padded sub-batches: `PackedBatch` to packed hidden states `[T, H]`."""
+    """Run a DeBERTa over padded sub-batches: `PackedBatch` to packed hidden states `[T, H]`."""
 
     def __init__(self, model: PreTrainedModel) -> None:
         super().__init__()
         self.model = model
-        self.takes_key_mask = model.config.model_type == "mpnet"
-        self.takes_relative_positions = model.config.model_type == "deberta-v2" and model.config.relative_attention
+        self.takes_relative_positions = model.config.relative_attention
 
     def forward(self, batch: PackedBatch) -> torch.Tensor:
         layout = plan_layout(batch.seq_lens_np, batch.num_keys_np)
@@ -100,7 +99,7 @@ class PaddedBackbone(nn.Module):
         return torch.cat(outputs).index_select(0, flatten_T)
 
     def _run(self, inputs: dict[str, torch.Tensor], is_key_NL: torch.Tensor) -> torch.Tensor:
-        hidden_NLH: torch.Tensor = self.model(**inputs, attention_mask=self._mask(is_key_NL)).last_hidden_state
+        hidden_NLH: torch.Tensor = self.model(**inputs, attention_mask=is_key_NL).last_hidden_state
         return hidden_NLH.flatten(0, 1)
 
     def _relative_positions(self, longest: int, device: torch.device) -> AbstractContextManager[Any]:
@@ -113,13 +112,6 @@ class PaddedBackbone(nn.Module):
         encoder = self.model.encoder
         hook = partial(_with_relative_positions, _distance_table(encoder, longest, device))
         return encoder.register_forward_pre_hook(hook, with_kwargs=True)  # type: ignore[no-any-return]
-
-    def _mask(self, is_key_NL: torch.Tensor) -> torch.Tensor:
-        """Return the mask in the model's form. MPNet reads a 2-D one back to the host; a 4-D one it takes as it is."""
-        if not self.takes_key_mask:
-            return is_key_NL
-        dtype = self.model.dtype
-        return ((1 - is_key_NL).to(dtype) * torch.finfo(dtype).min)[:, None, None, :]
 
 
 def _distance_table(encoder: Any, longest: int, device: torch.device) -> torch.Tensor:
