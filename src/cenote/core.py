@@ -24,9 +24,10 @@ from cenote.params import PoolingParams, Task, TaskParams
 from cenote.pooling.build import build_pooler
 from cenote.runtime.device import CudaDevice, Device, device_facts, open_device
 from cenote.runtime.loop import Lane, Loop
+from cenote.runtime.pace import Pace
 from cenote.runtime.request import Answer, Request, Sequence
 from cenote.runtime.runner import ModelRunner, with_updates
-from cenote.runtime.warmup import measure_step_tokens, warm_up
+from cenote.runtime.warmup import measure_pace, warm_up
 from cenote.text.encoder import TextEncoder
 from cenote.text.tokenized import TokenizedText
 
@@ -156,8 +157,11 @@ def _load(
         loaded = _graphed(loaded, device)
     runner = ModelRunner(loaded, pooler, device)
     warm_up(runner, spec.tasks, step_tokens=decisions.step_tokens, max_length=decisions.max_length)
-    decisions = _measured(runner, decisions, options)
-    lane = Lane(runner=runner, step_tokens=decisions.step_tokens)
+    pace = None
+    if facts.kind == "cpu" and options.max_batch_tokens is None:
+        pace = measure_pace(runner, spec.tasks[0], decisions.max_length)
+        decisions = _paced(decisions, pace)
+    lane = Lane(runner=runner, step_tokens=decisions.step_tokens, pace=pace)
     loop.add(lane)
     info = EngineInfo(
         name=spec.name,
@@ -188,15 +192,13 @@ def _graphed(loaded: LoadedModel, device: Device) -> LoadedModel:
     return replace(loaded, backbone=backbone)
 
 
-def _measured(runner: ModelRunner, decisions: Decisions, options: EngineOptions) -> Decisions:
-    """Put the measured step size of a CPU in place of the guess."""
-    if runner.device.torch_device.type != "cpu" or options.max_batch_tokens is not None:
-        return decisions
-    tokens = measure_step_tokens(runner, decisions.tasks[0], decisions.max_length)
-    measured = Decision(what="step_tokens", value=str(tokens), reason="about 100 ms a step, measured at start")
+def _paced(decisions: Decisions, pace: Pace) -> Decisions:
+    """Put the measured step size in place of the guess."""
+    reason = "about 100 ms a step: measured at start, and kept up to date"
+    measured = Decision(what="step_tokens", value=str(pace.step_tokens), reason=reason)
     return replace(
         decisions,
-        step_tokens=tokens,
+        step_tokens=pace.step_tokens,
         decisions=tuple(measured if decision.what == "step_tokens" else decision for decision in decisions),
     )
 

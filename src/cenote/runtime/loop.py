@@ -17,6 +17,7 @@ from typing import TypeVar
 import torch
 
 from cenote.errors import CenoteError, DeviceMemoryError, EngineClosedError, EngineError
+from cenote.runtime.pace import Pace
 from cenote.runtime.request import Piece, Request
 from cenote.runtime.runner import InFlight, ModelRunner, batch_order
 from cenote.runtime.scheduler import Take, admit, commit, plan
@@ -28,11 +29,13 @@ T = TypeVar("T")
 class Lane:
     """One model's queue: `requests` still have sequences to schedule, `unanswered` also holds those on their way.
 
-    `busy_seconds` is the device time that the model was given, for fairness between models.
+    `busy_seconds` is the device time that the model was given, for fairness between models. With a `pace` the size of
+    a step follows the speed of the machine.
     """
 
     runner: ModelRunner
     step_tokens: int
+    pace: Pace | None = None
     requests: list[Request] = field(default_factory=list)
     unanswered: set[Request] = field(default_factory=set)
     busy_seconds: float = 0.0
@@ -201,7 +204,11 @@ class Loop:
         except Exception as error:  # noqa: BLE001 - the boundary of the loop
             self._isolate(step.lane, step.parts, error)
             return
-        step.lane.busy_seconds += time.monotonic() - step.launched
+        seconds = time.monotonic() - step.launched
+        step.lane.busy_seconds += seconds
+        if step.lane.pace is not None:
+            step.lane.pace.observe(sum(len(part.piece) for part in step.parts), seconds)
+            step.lane.step_tokens = step.lane.pace.step_tokens
         for part, result in zip(step.parts, results, strict=True):
             if isinstance(result, CenoteError):
                 self._drop(step.lane, part.request, result)

@@ -9,14 +9,11 @@ import torch
 
 from cenote.errors import CenoteError, CheckpointError
 from cenote.params import PoolingParams, Task
+from cenote.runtime.pace import Pace
 from cenote.runtime.request import Piece, Sequence
 from cenote.runtime.runner import ModelRunner, with_updates
 
-CPU_STEP_SECONDS = 0.1
-"""What a step on a CPU aims at: long enough to be efficient, short enough for others to get their turn."""
 CPU_PROBE_TOKENS = 256
-MIN_STEP_TOKENS = 256
-MAX_STEP_TOKENS = 16_384
 
 
 def warm_up(runner: ModelRunner, tasks: tuple[Task, ...], *, step_tokens: int, max_length: int) -> None:
@@ -36,11 +33,10 @@ def warm_up(runner: ModelRunner, tasks: tuple[Task, ...], *, step_tokens: int, m
             ) from error
 
 
-def measure_step_tokens(runner: ModelRunner, task: Task, max_length: int) -> int:
-    """Return how many tokens the CPU runs in about `CPU_STEP_SECONDS`, from the faster of two warm steps."""
+def measure_pace(runner: ModelRunner, task: Task, max_length: int) -> Pace:
+    """Return the speed of the faster of two warm steps."""
     seconds = min(_step(runner, task, CPU_PROBE_TOKENS, max_length) for _ in range(2))
-    tokens = int(CPU_PROBE_TOKENS * CPU_STEP_SECONDS / seconds)
-    return max(MIN_STEP_TOKENS, min(tokens, MAX_STEP_TOKENS))
+    return Pace(tokens_per_second=CPU_PROBE_TOKENS / seconds)
 
 
 def _step(runner: ModelRunner, task: Task, num_tokens: int, max_length: int) -> float:

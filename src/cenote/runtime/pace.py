@@ -1,0 +1,29 @@
+"""How many tokens a step on a CPU should have: about 100 ms of work, whatever the machine does at the moment."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+CPU_STEP_SECONDS = 0.1
+"""Long enough to be efficient, short enough for others to get their turn."""
+MIN_STEP_TOKENS = 256
+MAX_STEP_TOKENS = 16_384
+_WEIGHT = 0.1
+"""Of a new measurement; the machine may be busy for a moment."""
+
+
+@dataclass(kw_only=True)
+class Pace:
+    """The speed of a model on this CPU, in tokens a second: measured at start, then kept up to date."""
+
+    tokens_per_second: float
+
+    @property
+    def step_tokens(self) -> int:
+        """Return the tokens of a step of about `CPU_STEP_SECONDS`."""
+        return max(MIN_STEP_TOKENS, min(int(self.tokens_per_second * CPU_STEP_SECONDS), MAX_STEP_TOKENS))
+
+    def observe(self, num_tokens: int, seconds: float) -> None:
+        """Note a step; one that was less than half full says little about a full one."""
+        if 2 * num_tokens >= self.step_tokens:
+            self.tokens_per_second += _WEIGHT * (num_tokens / seconds - self.tokens_per_second)

@@ -1,0 +1,31 @@
+"""The size of a step follows the speed of the machine, slowly and within bounds."""
+
+from __future__ import annotations
+
+import pytest
+
+from cenote.runtime.pace import CPU_STEP_SECONDS, MAX_STEP_TOKENS, MIN_STEP_TOKENS, Pace
+
+
+def test_a_bad_measurement_at_start_does_not_last() -> None:
+    pace = Pace(tokens_per_second=3_000)
+    for _ in range(60):
+        pace.observe(pace.step_tokens, pace.step_tokens / 9_000)
+    assert pace.step_tokens == pytest.approx(9_000 * CPU_STEP_SECONDS, rel=0.02)
+
+
+def test_one_slow_step_changes_little() -> None:
+    pace = Pace(tokens_per_second=9_000)
+    pace.observe(900, 5.0)
+    assert pace.step_tokens > 800
+
+
+def test_small_steps_say_nothing() -> None:
+    pace = Pace(tokens_per_second=9_000)
+    pace.observe(100, 0.05)
+    assert pace.tokens_per_second == 9_000
+
+
+def test_bounds() -> None:
+    assert Pace(tokens_per_second=1).step_tokens == MIN_STEP_TOKENS
+    assert Pace(tokens_per_second=1e9).step_tokens == MAX_STEP_TOKENS
