@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from collections.abc import Sequence as Many
+from dataclasses import replace
 from functools import partial
 
 import numpy as np
@@ -70,6 +71,8 @@ def model_steps(
             first, last = build.chunks(plain, 9)
             yield f"first chunk, {task}", [build.piece(plain, 4), first]
             yield f"last chunk, {task}", [last, build.piece(plain, 4)]
+        if runner.model.is_causal and not runner.pooler.needs_all_rows(plain):
+            yield f"texts that begin alike, {task}", build.alike(plain, (20, 24, 20))
     every_task: TaskParams = {task: PoolingParams(task=task) for task in spec.tasks}
     one_wish_each: list[TaskParams] = [{task: params} for task in spec.tasks for params in asked[task]]
     mixed = [build.piece(params, length) for params in (every_task, *one_wish_each) for length in (1, 9)]
@@ -100,6 +103,11 @@ class _Builder:
         """Return a sequence that runs whole."""
         sequence = self.sequence(params, length, num_keys)
         return Piece(sequence=sequence, stop=len(sequence))
+
+    def alike(self, params: TaskParams, lengths: Many[int]) -> list[Piece]:
+        """Return sequences with a long common prefix that compute it once."""
+        sequences = [replace(self.sequence(params, length), shares_prefix=True) for length in lengths]
+        return [Piece(sequence=sequence, stop=len(sequence)) for sequence in sequences]
 
     def chunks(self, params: TaskParams, length: int) -> tuple[Piece, Piece]:
         """Return a sequence that runs in two steps."""

@@ -27,6 +27,7 @@ def wishes(task: Task, verify: Verify) -> list[PoolingParams]:
         PoolingParams(task=task, num_skipped_tokens=1),
         PoolingParams(task=task, num_skipped_tokens=1_000_000),
         PoolingParams(task=task, segments=((0, 1), (0, 1))),
+        PoolingParams(task=task, segments=((0, 1), (0, 1))),
         PoolingParams(task=task, step_tag_id=TAG),
         PoolingParams(task=task, step_tag_id=TAG + 1),
         PoolingParams(task=task, returned_token_ids=(0,)),

@@ -39,7 +39,7 @@ class LateDevice:
     def __init__(self, seed: int = 0) -> None:
         self.torch_device = torch.device("cpu")
         self._random = random.Random(seed)  # noqa: S311 - when work is done, not a secret
-        self._chance = 0.5
+        self._chance = 0.1
         self._compute = WorkQueue()
         self._copies_back = WorkQueue()
 
