@@ -108,6 +108,7 @@ class Engine(_Door):
     """
 
     embed = _blocking(verbs.embed)
+    embed_chunks = _blocking(verbs.embed_chunks)
     encode = _blocking(verbs.encode)
     classify = _blocking(verbs.classify)
     zero_shot = _blocking(verbs.zero_shot)
@@ -141,6 +142,7 @@ class AsyncEngine(_Door):
         self._threads = ThreadPoolExecutor(max_workers=2, thread_name_prefix="cenote-text")
 
     embed = _awaitable(verbs.embed)
+    embed_chunks = _awaitable(verbs.embed_chunks)
     encode = _awaitable(verbs.encode)
     classify = _awaitable(verbs.classify)
     zero_shot = _awaitable(verbs.zero_shot)

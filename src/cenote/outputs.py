@@ -135,6 +135,22 @@ class Ranking(Answers[Ranked]):
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
+class Chunks:
+    """The pieces of one text, embedded in its context (late chunking).
+
+    `vectors` `(k, D)`; `spans` are their characters in the text, from and to; `contexts` says in which context each was
+    read, 0 for all of them where the text fits the model's limit.
+    """
+
+    vectors: Float32Array
+    spans: list[tuple[int, int]]
+    contexts: list[int]
+
+    def __len__(self) -> int:
+        return len(self.vectors)
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
 class Encoded:
     """Several outputs of one pass. What was not asked for is `None`."""
 

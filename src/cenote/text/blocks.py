@@ -45,13 +45,8 @@ class BlockCutter:
     overlap: int
 
     def __post_init__(self) -> None:
+        check_prompt_share(len(self.prompt_ids), self.limit)
         room = self.limit - len(self.prompt_ids)
-        if room < 1 or 2 * room < self.limit:
-            raise InputError(
-                f"the prompt has {len(self.prompt_ids)} of a block's {self.limit} tokens; to read long texts in blocks "
-                "it may have at most half of them",
-                param="prompt",
-            )
         if not 0 <= self.overlap <= room // 2:
             raise InputError(
                 f"chunk_overlap must be at least 0 and at most half of the {room} tokens that a block has of the text, "
@@ -68,6 +63,16 @@ class BlockCutter:
         prompt, content = ids[:size], ids[size:]
         parts = block_slices(len(content), self.limit - size, self.overlap)
         return CutText(blocks=[np.concatenate([prompt, content[part]]) for part in parts], num_prompt_ids=size)
+
+
+def check_prompt_share(num_prompt_ids: int, limit: int) -> None:
+    """Raise `InputError` where a prompt that is to stand before every part of a text takes over half of the `limit`."""
+    if limit < 1 or 2 * num_prompt_ids > limit:
+        raise InputError(
+            f"the prompt has {num_prompt_ids} of the {limit} tokens that fit; to read a long text in parts it may have "
+            "at most half of them",
+            param="prompt",
+        )
 
 
 def common_prefix(first: IntArray, second: IntArray) -> int:

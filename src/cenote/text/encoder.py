@@ -21,6 +21,8 @@ from cenote.text.load import load_tokenizer
 from cenote.text.locality import read_locality
 from cenote.text.options import ChatOptions, EncodeOptions, PairOptions
 from cenote.text.pairs import PairEncoder
+from cenote.text.piece_reader import PieceCut, PiecedTexts, PieceReader
+from cenote.text.pieces import PieceContext, PiecedText, Pieces, Window
 from cenote.text.plan import Plan
 from cenote.text.prompted import read_prompted_pairs
 from cenote.text.prompts import choose_prompt
@@ -96,6 +98,38 @@ class TextEncoder:
             contents = read_contents(self._backend, self._locality, prompted, wanted)
             blocks = [self._text_blocks(*pair, cutter, plan) for pair in zip(contents, inputs.places, strict=True)]
         return blocks
+
+    def encode_pieces(
+        self, texts: PiecedTexts, cut_at: PieceCut, options: EncodeOptions | None = None, *, split: bool = True
+    ) -> list[PiecedText]:
+        """Return each text in pieces that share a context, several contexts where it is over the limit and may `split`.
+
+        Raises `InputError` that names the text or the piece at fault, `TooLongError` for a text that may not be split.
+        """
+        options = options or EncodeOptions()
+        plan = self._plan(options)
+        wanted = Wanted(limit=None, side=plan.side, offsets=True)
+        reader = PieceReader(
+            prompt=plan.prompt,
+            prompt_ids=self._prompt_ids(plan.prompt) if plan.prompt else _NO_IDS,
+            read=lambda strings: read_contents(self._backend, self._locality, strings, wanted),
+        )
+        found = reader.pieces(texts, cut_at, options.param)
+        return [self._pieced(pieces, place, plan, split) for pieces, place in found]
+
+    def _pieced(self, pieces: Pieces, place: Place, plan: Plan, split: bool) -> PiecedText:
+        windows = pieces.contexts(plan.room, place, split=split)
+        contexts = [self._piece_context(pieces, window, plan) for window in windows]
+        return PiecedText(contexts=contexts, characters=pieces.characters)
+
+    def _piece_context(self, pieces: Pieces, window: Window, plan: Plan) -> PieceContext:
+        size = pieces.num_prompt_ids
+        ids = np.concatenate([pieces.ids[:size], pieces.ids[size + window.start : size + window.stop]])
+        rows = pieces.tokens[window.pieces] - window.start + size + plan.frame.num_leading
+        return PieceContext(
+            sequence=self._frame_text(Content(ids, None, len(ids), is_exact=True), Place("", None), plan),
+            segments=tuple((first, last) for first, last in rows.tolist()),
+        )
 
     def encode_pairs(
         self, queries: str | Sequence[str], documents: str | Sequence[str], options: PairOptions | None = None

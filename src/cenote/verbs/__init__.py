@@ -6,6 +6,7 @@ A verb takes the `Core` and the caller's arguments, refuses what is wrong, queue
 
 from cenote.verbs.classify import classify, zero_shot
 from cenote.verbs.embed import embed
+from cenote.verbs.embed_chunks import embed_chunks
 from cenote.verbs.encode import encode
 from cenote.verbs.pool import pool
 from cenote.verbs.rerank import rerank
@@ -17,6 +18,7 @@ from cenote.verbs.tokenize import tokenize
 __all__ = [
     "classify",
     "embed",
+    "embed_chunks",
     "encode",
     "pool",
     "rerank",
