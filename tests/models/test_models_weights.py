@@ -11,7 +11,7 @@ import torch
 from safetensors.torch import load_file, save_file
 from tiny_models import CPU, load_tiny, plain_backbone, random_texts, run_packed, run_plain, tiny_spec
 
-from cenote.checkpoint.spec import ModelSpec
+from cenote.checkpoint.spec import ModelSpec, MultiVectorSpec, TensorSource
 from cenote.errors import CheckpointError
 from cenote.models.load import load_model
 from tiny import Head, tiny_checkpoint
@@ -130,6 +130,17 @@ def test_weights_that_nothing_takes_are_listed(tmp_path: Path) -> None:
     spec = replace(tiny_spec(tmp_path, "masked_lm"), embed_sparse=None)
     loaded = load_model(spec, dtype=torch.float32, device=CPU)
     assert "lm_head.dense.weight" in loaded.unused_weights
+
+
+def test_weights_that_a_pooler_takes_are_used(tmp_path: Path) -> None:
+    """As in HF_ColBERT, whose linear layer lies beside the backbone's weights."""
+    tiny_checkpoint("bert", tmp_path)
+    change_weights(tmp_path, lambda weights: {**weights, "linear.weight": torch.zeros(16, 64)})
+    spec = tiny_spec(tmp_path)
+    assert "linear.weight" in load_model(spec, dtype=torch.float32, device=CPU).unused_weights
+    linear = TensorSource(path=tmp_path / "model.safetensors", prefix="linear")
+    spec = replace(spec, token_embed=MultiVectorSpec(linear=linear, dimensions=16))
+    assert "linear.weight" not in load_model(spec, dtype=torch.float32, device=CPU).unused_weights
 
 
 def test_a_head_that_transformers_does_not_have(tmp_path: Path) -> None:

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, fields, is_dataclass
 from typing import Any
 
 import torch
@@ -11,7 +11,7 @@ from torch import nn
 from transformers import PreTrainedModel
 
 from cenote.checkpoint.families import family_of, padding_idx, type_vocab_size
-from cenote.checkpoint.spec import ModelSpec
+from cenote.checkpoint.spec import ModelSpec, TensorSource
 from cenote.errors import CheckpointError
 from cenote.models.attention import ATTENTION_NAME, register_packed_attention
 from cenote.models.attention_path import AttentionNeeds, AttentionPath, choose_attention, device_capability
@@ -92,10 +92,29 @@ def load_model(spec: ModelSpec, *, dtype: torch.dtype, device: torch.device) -> 
         hidden_size=spec.hidden_size,
         attention=path,
         num_parameters=sum(parameter.numel() for parameter in module.parameters()),
-        unused_weights=tuple(key for key in unused if kind != "reward" or not key.startswith(SCORE_PREFIX)),
+        unused_weights=_unused(spec, unused, kind),
         dtype=dtype,
         device=device,
     )
+
+
+def _unused(spec: ModelSpec, left: Iterable[str], kind: HeadKind) -> tuple[str, ...]:
+    """Return the keys of `left` that neither the reward head nor a pooler reads from the backbone's own files."""
+    parts = (spec.embed, spec.embed_sparse, spec.token_embed)
+    prefixes = tuple(f"{source.prefix.rstrip('.')}." for source in _sources(parts) if source.path in spec.weight_files)
+    taken = (*prefixes, SCORE_PREFIX) if kind == "reward" else prefixes
+    return tuple(key for key in left if not key.startswith(taken))
+
+
+def _sources(part: object) -> Iterator[TensorSource]:
+    """Find every `TensorSource` in a part of the spec."""
+    if isinstance(part, TensorSource):
+        yield part
+    elif isinstance(part, tuple):
+        for item in part:
+            yield from _sources(item)
+    elif is_dataclass(part):
+        yield from _sources(tuple(getattr(part, field.name) for field in fields(part)))
 
 
 def _refuse_unsupported(spec: ModelSpec) -> None:
