@@ -39,13 +39,17 @@ VERIFY_MAX_PARAMETERS = 150_000_000
 
 @dataclass(frozen=True, kw_only=True)
 class EngineInfo:
-    """What was read and decided about a loaded model; `dimensions` is the width of its dense embedding."""
+    """What was read and decided about a loaded model.
+
+    `dimensions` is the width of its dense embedding, `prompts` are the names of the prompts that the checkpoint has.
+    """
 
     name: str
     architecture: str
     tasks: tuple[Task, ...]
     dimensions: int | None
     max_length: int
+    prompts: tuple[str, ...]
     dtype: str
     device: str
     num_parameters: int
@@ -169,6 +173,7 @@ def _load(
         tasks=spec.tasks,
         dimensions=spec.embed.dimensions if spec.embed else None,
         max_length=decisions.max_length,
+        prompts=tuple(spec.text.prompts),
         dtype=decisions.dtype,
         device=decisions.device,
         num_parameters=loaded.num_parameters,

@@ -22,7 +22,9 @@ def encode_apart(core: Core, request: ScoreRequest, input_type: InputType) -> li
         texts, limit, param = request.documents, request.max_document_tokens, request.document_param
     capped = core.encoder.first_tokens(texts, limit)
     written = [text if text or core.encoder.adds_special_tokens else " " for text, _ in capped]
-    sequences = core.encoder.encode(written, EncodeOptions(input_type=input_type, param=param))
+    sequences = core.encoder.encode(
+        written, EncodeOptions(input_type=input_type, truncate=request.truncate, param=param)
+    )
     return [
         replace(sequence, truncated=sequence.truncated or is_cut)
         for sequence, (_, is_cut) in zip(sequences, capped, strict=True)

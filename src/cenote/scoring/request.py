@@ -12,8 +12,9 @@ from cenote.outputs import Float32Array, RerankKind, Usage
 class ScoreRequest:
     """Queries and documents to be scored: one query for all documents, or one for each.
 
-    `max_query_tokens` and `max_document_tokens` cut each text on its own first; `instruction` is for models whose
-    prompt has a place for one. The `param`s are the names that errors give to the texts.
+    `max_query_tokens` and `max_document_tokens` cut each text on its own first; what is then still over the model's
+    limit is cut or, without `truncate`, refused. `instruction` is for models whose prompt has a place for one. The
+    `param`s are the names that errors give to the texts.
     """
 
     queries: list[str]
@@ -21,6 +22,7 @@ class ScoreRequest:
     instruction: str | None = None
     max_query_tokens: int | None = None
     max_document_tokens: int | None = None
+    truncate: bool = True
     query_param: str = "query"
     document_param: str = "documents"
 

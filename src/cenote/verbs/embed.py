@@ -8,7 +8,7 @@ from cenote.params import InputType, PoolingParams
 from cenote.runtime.request import Answer
 from cenote.text.inputs import Texts
 from cenote.text.long_texts import LongTextPolicy, LongTexts
-from cenote.text.options import EncodeOptions
+from cenote.text.options import EncodeOptions, TruncationSide
 from cenote.verbs._long_texts import read_texts
 
 
@@ -22,6 +22,8 @@ def embed(
     prompt_name: str | None = None,
     prompt: str | None = None,
     truncate: bool = True,
+    truncation_side: TruncationSide | None = None,
+    max_tokens: int | None = None,
     long_texts: LongTexts | None = None,
     chunk_overlap: int = 0,
     param: str = "texts",
@@ -32,14 +34,22 @@ def embed(
     keeps the first values of each vector (matryoshka), cut before it is normalised. `None` means what the checkpoint
     asks for; a checkpoint without a Normalize module gives raw vectors. `input_type`, `prompt_name` and `prompt` choose
     what is put before each text. A text over the model's limit is cut, refused (`TooLongError`) or read in blocks, by
-    `long_texts`: "truncate", "error" or "chunk"; `truncate` is the same choice without the third. Blocks share
-    `chunk_overlap` tokens, and the text's vector is the mean of theirs, by their numbers of tokens. Raises `InputError`
-    for a bad argument, by the name `param` where a text is at fault.
+    `long_texts`: "truncate", "error" or "chunk"; `truncate` is the same choice without the third. `truncation_side`
+    names the end that is cut, `max_tokens` lowers the limit. Blocks share `chunk_overlap` tokens, and the text's vector
+    is the mean of theirs, by their numbers of tokens. Raises `InputError` for a bad argument, by the name `param` where
+    a text is at fault.
     """
     policy = LongTextPolicy.of(truncate, long_texts, chunk_overlap)
     params = PoolingParams(task="embed", dimensions=dimensions, use_activation=normalize)
     core.check(params)
-    options = EncodeOptions(input_type=input_type, prompt_name=prompt_name, prompt=prompt, param=param)
+    options = EncodeOptions(
+        input_type=input_type,
+        prompt_name=prompt_name,
+        prompt=prompt,
+        truncation_side=truncation_side,
+        max_length=max_tokens,
+        param=param,
+    )
     read = read_texts(core, texts, options, policy)
     future = core.submit(read.sequences, core.task_params([params], read.sequences))
     assert core.spec.embed is not None

@@ -23,6 +23,7 @@ def encode(
     *,
     input_type: InputType | None = None,
     dimensions: int | None = None,
+    multi_vector_dimensions: int | None = None,
     multi_vector_dtype: OutputDtype | None = None,
     return_tokens: bool = False,
     prompt_name: str | None = None,
@@ -35,12 +36,14 @@ def encode(
     """Run the model once over `texts` and give every one of `outputs`.
 
     Returns `Encoded`: `.dense` `(n, D)`, `.sparse` a `SparseVector` for each text, `.multi_vector` an array `(rows, D)`
-    for each text, `None` for what was not asked for. `dimensions` cuts the dense vectors, `multi_vector_dtype` may be
-    `"float16"`, `return_tokens` adds the token strings to the sparse vectors. `param` is the name that errors give to
-    `texts`. Raises `UnsupportedTaskError` for an output that the model does not have.
+    for each text, `None` for what was not asked for. `dimensions` cuts the dense vectors, `multi_vector_dimensions` the
+    others, `multi_vector_dtype` may be `"float16"`, `return_tokens` adds the token strings to the sparse vectors.
+    `param` is the name that errors give to `texts`. Raises `UnsupportedTaskError` for an output that the model does not
+    have.
     """
     outputs = tuple(dict.fromkeys(outputs))
-    params = [_params(output, dimensions, multi_vector_dtype) for output in outputs]
+    sizes = {"dense": dimensions, "multi_vector": multi_vector_dimensions}
+    params = [_params(output, sizes.get(output), multi_vector_dtype) for output in outputs]
     if not params:
         raise InputError(f"name at least one of {', '.join(OUTPUT_TASKS)}", param="outputs")
     policy = LongTextPolicy.of(truncate, long_texts, chunk_overlap)
@@ -73,7 +76,7 @@ def _params(output: Output, dimensions: int | None, multi_vector_dtype: OutputDt
         raise InputError(f"unknown output {output!r}; known outputs: {', '.join(OUTPUT_TASKS)}", param="outputs")
     return PoolingParams(
         task=OUTPUT_TASKS[output],
-        dimensions=dimensions if output == "dense" else None,
+        dimensions=dimensions,
         output_dtype=multi_vector_dtype if output == "multi_vector" else None,
     )
 

@@ -29,6 +29,7 @@ def rerank(
     instruction: str | None = None,
     max_tokens_per_query: int | None = None,
     max_tokens_per_doc: int | None = None,
+    truncate: bool = True,
     threshold: float | None = None,
     return_documents: bool = True,
 ) -> Pending[Ranking]:
@@ -38,8 +39,9 @@ def rerank(
     `.kind` (how the model scores) and `.usage`. `raw_scores` gives the logits instead of what the checkpoint's
     activation makes of them; the order is that of the logits in any case. `top_n` keeps the first, `threshold` those
     whose score is at least this. `instruction` is for models whose prompt has a place for it. A document that is too
-    long is cut, as is any over `max_tokens_per_doc`; the query is cut to `max_tokens_per_query`. Raises `InputError`
-    for a bad argument and `UnsupportedTaskError` where the model scores no pairs.
+    long for the model is cut, or refused where `truncate` is off; one over `max_tokens_per_doc` is cut, as is a query
+    over `max_tokens_per_query`. Raises `InputError` for a bad argument and `UnsupportedTaskError` where the model
+    scores no pairs.
     """
     if not isinstance(query, str):
         raise InputError(f"query must be a string, not of type {type(query).__name__}", param="query")
@@ -52,6 +54,7 @@ def rerank(
         instruction=instruction,
         max_query_tokens=max_tokens_per_query,
         max_document_tokens=max_tokens_per_doc,
+        truncate=truncate,
     )
     pending = score(core, request)
     wanted = _Wanted(documents if return_documents else None, top_n, threshold, raw_scores)
