@@ -23,11 +23,11 @@ from cenote.errors import (
     UnknownModelError,
     UnsupportedTaskError,
 )
-from cenote.params import PoolingParams
 
 if TYPE_CHECKING:
     from cenote.engine import AsyncEngine, Engine
     from cenote.outputs import Embeddings, Encoded, SparseVector, Usage
+    from cenote.params import PoolingParams
 
 __version__ = "0.1.0"
 
@@ -63,6 +63,7 @@ _HEAVY = {
     "Embeddings": "cenote.outputs",
     "Encoded": "cenote.outputs",
     "Engine": "cenote.engine",
+    "PoolingParams": "cenote.params",
     "SparseVector": "cenote.outputs",
     "Usage": "cenote.outputs",
 }
