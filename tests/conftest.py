@@ -19,6 +19,24 @@ settings.register_profile("cenote", deadline=None, max_examples=50)  # a busy ma
 settings.load_profile("cenote")
 
 
+NUM_GPU_TESTS = pytest.StashKey[int]()
+
+
+@pytest.hookimpl(trylast=True)
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """Leave out what needs a GPU where there is none; it neither passes nor is skipped."""
+    gpu = [] if torch.cuda.is_available() else [item for item in items if item.get_closest_marker("gpu")]
+    config.stash[NUM_GPU_TESTS] = len(gpu)
+    if gpu:
+        config.hook.pytest_deselected(items=gpu)
+        items[:] = [item for item in items if item not in gpu]
+
+
+def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter, config: pytest.Config) -> None:
+    if number := config.stash.get(NUM_GPU_TESTS, 0):
+        terminalreporter.write_line(f"no GPU here: {number} tests that need one were left out")
+
+
 @pytest.fixture(scope="session", autouse=True)
 def _threads() -> None:
     torch.set_num_threads(1)

@@ -18,13 +18,21 @@ from cenote.checkpoint import read_checkpoint
 from cenote.models.load import load_model
 from cenote.params import PoolingParams, TaskParams
 from cenote.pooling.build import build_pooler
-from cenote.runtime.device import CpuDevice, Device, Event, Passed
+from cenote.runtime.device import CpuDevice, CudaDevice, Device, Event, Passed
 from cenote.runtime.device_late import LateDevice
 from cenote.runtime.late_tensor import LateTensor
 from cenote.runtime.request import Piece, Sequence, SequenceState
 from cenote.runtime.runner import InFlight, ModelRunner, batch_order
 from cenote.runtime.staging import BatchLayout, Staging
 from conftest import CheckpointFactory
+
+
+class DelayedCudaDevice(CudaDevice):
+    """A GPU whose copies up wait for some tens of milliseconds of work that does nothing."""
+
+    def copy_to_device(self, host: torch.Tensor) -> torch.Tensor:
+        torch.cuda._sleep(20_000_000)  # type: ignore[no-untyped-call]
+        return super().copy_to_device(host)
 
 
 class LateDeviceWithoutEvents(LateDevice):
@@ -43,18 +51,21 @@ class Outcome:
 
 
 class Race:
-    """Random steps of one model, run on a device under test and on the CPU."""
+    """Random steps of one model, run on a device under test and, one at a time, on one that is known to be right."""
 
-    def __init__(self, folder: Path, device: Device, *, num_buffers: int | None = None, seed: int = 0) -> None:
+    def __init__(
+        self, folder: Path, device: Device, *, num_buffers: int | None = None, reference: Device | None = None
+    ) -> None:
         spec = read_checkpoint(folder, pooling="mean")
-        model = load_model(spec, dtype=torch.float32, device=torch.device("cpu"))
+        model = load_model(spec, dtype=torch.float32, device=device.torch_device)
         pooler = build_pooler(spec, model, any_dimensions=True)
         self.device = device
-        self.runner, self.cpu = ModelRunner(model, pooler, device), ModelRunner(model, pooler, CpuDevice())
+        self.runner = ModelRunner(model, pooler, device)
+        self.reference = ModelRunner(model, pooler, reference or CpuDevice())
         layout = BatchLayout(position_offset=model.position_offset, uses_token_types=model.uses_token_types)
         self.staging = Staging(device, layout, num_buffers)
         self.runner._staging = self.staging
-        self.random = np.random.default_rng(seed)
+        self.random = np.random.default_rng(0)
 
     def run(self, num_steps: int, *, wait_every: int = 1) -> Outcome:
         """Run as the loop does: `steps_in_flight` are launched before the first is waited for.
@@ -89,7 +100,7 @@ class Race:
         return Piece(sequence=Sequence(token_ids=ids_np, params=params, num_keys=length), stop=length)
 
     def is_wrong(self, in_flight: InFlight, pieces: list[Piece]) -> bool:
-        results, expected = in_flight.result(), self.cpu.launch(pieces).result()
+        results, expected = in_flight.result(), self.reference.launch(pieces).result()
         return not all(
             isinstance(got, dict) and isinstance(right, dict) and np.array_equal(got["embed"], right["embed"])
             for got, right in zip(results, expected, strict=True)
@@ -165,7 +176,21 @@ def test_chunks_of_a_long_sequence_are_right_on_a_late_device(checkpoint: Checkp
         last = Piece(sequence=whole.sequence, start=cut, stop=length, state=state)
         race.runner.launch([first])
         in_flight = race.runner.launch([last])
-        results, expected = in_flight.result(), race.cpu.launch([whole]).result()
+        results, expected = in_flight.result(), race.reference.launch([whole]).result()
         assert isinstance(results[0], dict)
         assert isinstance(expected[0], dict)
         np.testing.assert_allclose(results[0]["embed"], expected[0]["embed"], atol=1e-4)
+
+
+@pytest.mark.gpu
+def test_steps_on_a_delayed_stream_are_right(folder: Path) -> None:
+    race = Race(folder, DelayedCudaDevice("cuda:0"), reference=CudaDevice("cuda:0"))
+    assert race.run(200) == Outcome(num_wrong=0, num_stalls=0)
+
+
+@pytest.mark.gpu
+def test_a_delayed_stream_stalls_on_a_ring_one_buffer_too_short(folder: Path) -> None:
+    race = Race(folder, DelayedCudaDevice("cuda:0"), reference=CudaDevice("cuda:0"), num_buffers=1)
+    outcome = race.run(20)
+    assert outcome.num_wrong == 0
+    assert outcome.num_stalls > 0
