@@ -7,7 +7,10 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from tiny import tiny_checkpoint
+import torch
+from safetensors.torch import load_file, save_file
+
+from tiny import HIDDEN_SIZE, tiny_checkpoint
 from tiny_tokenizers import VOCAB_SIZE
 
 PAIR_TEMPLATE = (
@@ -58,3 +61,26 @@ def edit(path: Path, **values: Any) -> None:
     """Set keys of a JSON file."""
     content = json.loads(path.read_text()) if path.exists() else {}
     path.write_text(json.dumps(content | values))
+
+
+JINA_MARKS = {"<|embed_token|>": 194, "<|rerank_token|>": 195}
+
+
+def tiny_jina(folder: Path, *, limit: int, width: int = 32) -> Path:
+    """Write a seeded listwise reranker: Qwen3, a projector without biases, and the two marks as tokens."""
+    tiny_reranker(folder, "qwen3", head="base", limit=limit)
+    tokenizer = json.loads((folder / "tokenizer.json").read_text())
+    flags = dict.fromkeys(("single_word", "lstrip", "rstrip", "normalized"), False)
+    for mark, i in JINA_MARKS.items():
+        tokenizer["model"]["vocab"][i] = [mark, -8.0]
+        tokenizer["added_tokens"].append({"id": i, "content": mark, "special": True, **flags})
+    tokenizer["added_tokens"].sort(key=lambda token: token["id"])
+    (folder / "tokenizer.json").write_text(json.dumps(tokenizer))
+    generator = torch.Generator().manual_seed(3)
+    inner = HIDDEN_SIZE // 2
+    weights = load_file(folder / "model.safetensors")
+    weights["projector.0.weight"] = torch.randn(inner, HIDDEN_SIZE, generator=generator)
+    weights["projector.2.weight"] = torch.randn(width, inner, generator=generator)
+    save_file(weights, folder / "model.safetensors", {"format": "pt"})
+    edit(folder / "config.json", architectures=["JinaForRanking"])
+    return folder

@@ -4,9 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, fields, replace
-from typing import Literal, get_args
+from typing import TYPE_CHECKING, Literal, get_args
 
 from cenote.errors import InputError
+
+if TYPE_CHECKING:
+    import numpy as np
+    import numpy.typing as npt
 
 Task = Literal["embed", "embed_sparse", "token_embed", "classify", "token_classify"]
 TASKS: tuple[Task, ...] = get_args(Task)
@@ -18,7 +22,7 @@ OUTPUT_TASKS: dict[Output, Task] = {"dense": "embed", "sparse": "embed_sparse", 
 OutputDtype = Literal["float32", "float16"]
 InputType = Literal["query", "document"]
 
-_INTERNAL_FIELDS = frozenset({"task", "requires_token_ids", "input_type", "num_skipped_tokens"})
+_INTERNAL_FIELDS = frozenset({"task", "requires_token_ids", "input_type", "num_skipped_tokens", "query_vectors"})
 _TASK_FIELDS: dict[Task, frozenset[str]] = {
     "embed": frozenset({"dimensions", "use_activation", "segments"}),
     "embed_sparse": frozenset(),
@@ -27,6 +31,13 @@ _TASK_FIELDS: dict[Task, frozenset[str]] = {
     "token_classify": frozenset({"use_activation", "step_tag_id", "returned_token_ids"}),
 }
 """The caller's fields that each task understands; anything else is refused rather than ignored."""
+
+
+@dataclass(frozen=True, eq=False)
+class QueryVectors:
+    """The token embeddings of one query, fp32 `[n, D]`; all documents of a query share the same object."""
+
+    rows_np: npt.NDArray[np.float32]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -38,8 +49,9 @@ class PoolingParams:
     or the like for labels. `output_dtype` is what token embeddings leave the device in. `step_tag_id` and
     `returned_token_ids` choose rows and columns of a process reward model. `segments` are pieces of the sequence, rows
     `(start, stop)` with special tokens counted, that are to be embedded one by one (late chunking).
-    The last three are set by the engine, not by callers: `requires_token_ids` by `PoolingParamsUpdate.apply`,
-    `input_type` from the request, `num_skipped_tokens` where the checkpoint leaves the prompt out of the pooling.
+    The last four are set by the engine, not by callers: `requires_token_ids` by `PoolingParamsUpdate.apply`,
+    `input_type` from the request, `num_skipped_tokens` where the checkpoint leaves the prompt out of the pooling,
+    `query_vectors` where token embeddings are to leave the device as one score against those of a query.
     """
 
     task: Task | None = None
@@ -52,6 +64,7 @@ class PoolingParams:
     requires_token_ids: bool = False
     input_type: InputType | None = None
     num_skipped_tokens: int = 0
+    query_vectors: QueryVectors | None = None
 
     def verify(self) -> None:
         """Raise `InputError` where a field is set that the task does not support, or no task is set."""

@@ -31,6 +31,7 @@ from cenote.pooling.output import pack_outputs
 from cenote.pooling.pooler import Pooler
 from cenote.pooling.poolers.bos_eos import BOSEOSFilter
 from cenote.pooling.poolers.late_chunks import LateChunkPooler
+from cenote.pooling.poolers.late_interaction import LateInteractionPooler
 from cenote.pooling.poolers.lexical import LexicalPooler
 from cenote.pooling.poolers.multi_vector import MultiVectorPooler
 from cenote.pooling.poolers.process_reward import ProcessRewardPooler, StepLimits
@@ -62,6 +63,9 @@ MAKERS: dict[type[Pooler], Callable[[], Pooler]] = {
     BOSEOSFilter: lambda: BOSEOSFilter(token_pooler(), 0, 2),
     LexicalPooler: lambda: LexicalPooler(linear(1), (0, 2)),
     MultiVectorPooler: lambda: MultiVectorPooler(AllPool(), TokenEmbeddingPoolerHead(nn.Identity(), OPTIONS), (5,)),
+    LateInteractionPooler: lambda: LateInteractionPooler(
+        MultiVectorPooler(AllPool(), TokenEmbeddingPoolerHead(nn.Identity(), OPTIONS), (5,))
+    ),
     ProcessRewardPooler: lambda: ProcessRewardPooler(
         StepPool(linear(3), StepDefaults(step_tag_id=5)), LabelOptions("auto"), StepLimits(3, 10)
     ),

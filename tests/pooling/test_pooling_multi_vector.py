@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import string
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from pathlib import Path
 from shutil import copytree
 from typing import Any
@@ -108,6 +109,17 @@ def test_the_skiplist_is_read_and_only_documents_lose_it(plain: Served) -> None:
     assert plain.pooler.get_pooling_updates("token_embed").requires_token_ids
 
 
+def test_a_skiplist_behind_a_dropped_first_row(plain: Served) -> None:
+    """The rows that are left and the tokens that they stand for stay in step."""
+    assert plain.spec.token_embed is not None
+    part = replace(plain.spec.token_embed, drop_first=True)
+    served = serve_spec(plain.spec, token_embed=part, config={**plain.spec.config, "bos_token_id": 2})
+    ids = [[2, 9, 30, 12, 9, 3]]
+    (raw,) = plain.run_task("token_embed", ids)
+    (document,) = served.run_task("token_embed", ids, input_type="document")
+    assert_close(document, raw[[2, 5]], "raw")
+
+
 def test_a_document_of_skipped_tokens_has_no_rows(plain: Served) -> None:
     (document,) = plain.run_task("token_embed", [[9, 12]], input_type="document")
     assert document.shape == (0, HIDDEN_SIZE)
@@ -136,7 +148,8 @@ def test_a_listwise_reranker_gives_its_marks(checkpoint: CheckpointFactory, tmp_
         )
         for width, out, activation, index in ((HIDDEN_SIZE, 32, "ReLU", 0), (32, 12, "Identity", 2))
     )
-    listwise = ListwiseSpec(document_token_id=50, query_token_id=51, max_documents=4, max_document_length=8)
+    marks = {"document_token_id": 50, "query_token_id": 51}
+    listwise = ListwiseSpec(**marks, max_documents=4, max_document_length=8, max_query_length=8)
     served = serve_spec(
         read_checkpoint(folder, pooling="last"),
         embed=None,

@@ -30,7 +30,7 @@ _PUBLISHED = (
 )
 _JINA_DOCUMENT, _JINA_QUERY = ("<|embed_token|>", 151670), ("<|rerank_token|>", 151671)
 _JINA_DIMENSIONS = 512
-_JINA_MAX_DOCUMENTS, _JINA_MAX_DOCUMENT_LENGTH = 64, 2048
+_JINA_MAX_DOCUMENTS, _JINA_MAX_DOCUMENT_LENGTH, _JINA_MAX_QUERY_LENGTH = 64, 2048, 512
 """The bounds of jina-reranker-v3's own code."""
 
 
@@ -120,6 +120,7 @@ def listwise(checkpoint: Checkpoint) -> Parts | None:
             query_token_id=query,
             max_documents=_JINA_MAX_DOCUMENTS,
             max_document_length=_JINA_MAX_DOCUMENT_LENGTH,
+            max_query_length=_JINA_MAX_QUERY_LENGTH,
         ),
         facts=(
             Fact(what="listwise", value=f"documents {document}, query {query}", source="config.json, JinaForRanking"),

@@ -176,13 +176,14 @@ class ListwiseSpec:
     """A listwise reranker (jina-reranker-v3): one prompt holds many documents and the query.
 
     `token_embed` then gives one row for each `document_token_id`, then one for each `query_token_id`. A prompt holds
-    at most `max_documents`, each cut to `max_document_length` tokens.
+    at most `max_documents`, each cut to `max_document_length` tokens, and the query cut to `max_query_length`.
     """
 
     document_token_id: int
     query_token_id: int
     max_documents: int
     max_document_length: int
+    max_query_length: int
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -9,6 +9,8 @@ from cenote.core import Core, Pending
 from cenote.errors import UnsupportedTaskError
 from cenote.outputs import RerankKind
 from cenote.scoring.cosine import score_cosine
+from cenote.scoring.late_interaction import score_late_interaction
+from cenote.scoring.listwise import score_listwise
 from cenote.scoring.pairs import score_pairs
 from cenote.scoring.request import PairScores, ScoreRequest
 
@@ -17,6 +19,8 @@ Scorer = Callable[[Core, ScoreRequest], Pending[PairScores]]
 _SCORERS: Mapping[RerankKind, Scorer] = {
     "cross_encoder": score_pairs,
     "llm_reranker": score_pairs,
+    "listwise": score_listwise,
+    "late_interaction": score_late_interaction,
     "cosine": score_cosine,
 }
 

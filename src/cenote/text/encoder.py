@@ -9,7 +9,7 @@ from functools import cached_property, lru_cache
 
 import numpy as np
 
-from cenote.checkpoint.spec import TextSpec
+from cenote.checkpoint.spec import ListwiseSpec, TextSpec
 from cenote.errors import InputError, OptionError, UnsupportedTaskError
 from cenote.text.blocks import BlockCutter, Blocks
 from cenote.text.chat import ChatEncoder, Messages
@@ -17,6 +17,7 @@ from cenote.text.colbert import expand_query, length_limit, marked_frame
 from cenote.text.content import Content, Wanted, first_tokens, read_contents
 from cenote.text.frame import read_pair_frame, read_single_frame
 from cenote.text.inputs import Inputs, Place, Texts, read_inputs
+from cenote.text.listwise import ListwiseEncoder
 from cenote.text.load import load_tokenizer
 from cenote.text.locality import read_locality
 from cenote.text.options import ChatOptions, EncodeOptions, PairOptions
@@ -186,6 +187,10 @@ class TextEncoder:
         ids = (inputs.token_ids or [])[0].tolist()
         decoded: str = self._tokenizer.hf.decode(ids, skip_special_tokens=skip_special_tokens)
         return decoded
+
+    def listwise(self, spec: ListwiseSpec) -> ListwiseEncoder:
+        """Return what writes the prompts of a listwise reranker."""
+        return ListwiseEncoder(backend=self._backend, locality=self._locality, spec=spec, max_length=self.max_length)
 
     @property
     def adds_special_tokens(self) -> bool:

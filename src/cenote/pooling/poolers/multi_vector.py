@@ -18,6 +18,7 @@ from cenote.pooling.methods.jina import JinaForRankingPool
 from cenote.pooling.origin import Origin
 from cenote.pooling.pooler import FloatArray, PooledResult, Pooler
 from cenote.pooling.poolers.bos_eos import BOSEOSFilter
+from cenote.pooling.poolers.late_interaction import LateInteractionPooler
 from cenote.pooling.poolers.token import TokenPooler
 from cenote.pooling.weights import load_linear, load_projector
 
@@ -53,7 +54,9 @@ def pooler_for_token_embed(spec: MultiVectorSpec, origin: Origin) -> Pooler:
         marks = JinaForRankingPool(projector, listwise.document_token_id, listwise.query_token_id)
         return MultiVectorPooler(marks, TokenEmbeddingPoolerHead(nn.Identity(), options))
     pooler = MultiVectorPooler(AllPool(), TokenEmbeddingPoolerHead(projector, options), spec.skiplist_token_ids)
-    return BOSEOSFilter(pooler, bos_token_id=_bos_token_id(origin)) if spec.drop_first else pooler
+    if spec.drop_first:
+        return LateInteractionPooler(BOSEOSFilter(pooler, bos_token_id=_bos_token_id(origin)))
+    return LateInteractionPooler(pooler)
 
 
 def _projector(spec: MultiVectorSpec, origin: Origin) -> nn.Module:
