@@ -175,12 +175,12 @@ def chunk_metadata(ids: np.ndarray, first: int, last: int, state: PoolingStates)
 
 
 @pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16])
-def test_half_precision_is_the_definition_on_its_own_rows(folder: Path, dtype: torch.dtype) -> None:
+@pytest.mark.parametrize("ids", [TEXTS[2], TEXTS[4]], ids=["short", "long"])
+def test_half_precision_is_the_definition_on_its_own_rows(folder: Path, ids: list[int], dtype: torch.dtype) -> None:
     served = serve(folder, dtype=dtype)
     heads = {task: served.pooler.poolers_by_task[task] for task in TASKS}
-    rows = hidden_states(folder, TEXTS[4]).to(dtype)
-    ids = np.array(TEXTS[4], dtype=np.int64)
-    metadata = chunk_metadata(ids, 0, len(ids), PoolingStates())
+    rows = hidden_states(folder, ids).to(dtype)
+    metadata = chunk_metadata(np.array(ids, dtype=np.int64), 0, len(ids), PoolingStates())
     (dense,) = heads["embed"](rows, metadata.for_task("embed"))
     (vectors,) = heads["token_embed"](rows, metadata.for_task("token_embed"))
     (weights,) = heads["embed_sparse"](rows, metadata.for_task("embed_sparse"))
