@@ -33,8 +33,10 @@ class _Graph:
         num_tokens, num_seqs, own = batch.num_tokens, batch.num_seqs, self.batch
         own.input_ids_T[:num_tokens].copy_(batch.input_ids_T)
         own.positions_T[:num_tokens].copy_(batch.positions_T)
-        if own.token_type_ids_T is not None and batch.token_type_ids_T is not None:
-            own.token_type_ids_T[:num_tokens].copy_(batch.token_type_ids_T)
+        if own.token_type_ids_T is not None:
+            own.token_type_ids_T.zero_()
+            if batch.token_type_ids_T is not None:
+                own.token_type_ids_T[:num_tokens].copy_(batch.token_type_ids_T)
         own.cu_seqlens[: num_seqs + 1].copy_(batch.cu_seqlens)
         own.cu_seqlens[num_seqs + 1 :].fill_(own.num_tokens)
         self.replay()
