@@ -23,7 +23,7 @@ def test_python_example(server: RunningServer, capsys: pytest.CaptureFixture[str
 
 def test_error_example(server: RunningServer) -> None:
     (example,) = re.findall(r"```json\n(.*?)```", PAGE, re.DOTALL)
-    answer = server.http.post("/v1/embeddings", json={"model": "tiny", "input": "a", "dimensions": "16"})
+    answer = server.http.post("/openai/v1/embeddings", json={"model": "tiny", "input": "a", "dimensions": "16"})
     assert answer.json() == json.loads(example)
 
 

@@ -23,7 +23,7 @@ UNKNOWN = {
     "proxy_server_request": {"headers": {}},
     "truncate_prompt_tokens": -1,
     "add_special_tokens": True,
-    "task": "retrieval.query",
+    "tasks": "retrieval.query",
     "priority": 0,
     "messages": None,
     "": "",
@@ -109,7 +109,7 @@ def test_wrong_method(server: RunningServer, method: str, path: str) -> None:
 
 
 def test_client_raises_its_own_exceptions(server: RunningServer) -> None:
-    with pytest.raises(openai.BadRequestError, match="`encoding_format` should be 'float' or 'base64'"):
+    with pytest.raises(openai.BadRequestError, match="`encoding_format` should be 'float', 'base64'"):
         server.client.embeddings.create(model="tiny", input="a", encoding_format="hex")  # type: ignore[call-overload]
     with pytest.raises(openai.NotFoundError, match="tiny"):
         server.client.embeddings.create(model="text-embedding-3-small", input="a")

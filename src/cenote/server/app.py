@@ -14,27 +14,29 @@ from starlette.routing import BaseRoute, Mount, Route
 from cenote.config import ServerOptions
 from cenote.engine import AsyncEngine
 from cenote.server.describe import describe
-from cenote.server.dialect import Dialect
 from cenote.server.dialects import DEFAULT_DIALECT, DIALECTS
 from cenote.server.endpoint import Endpoint
-from cenote.server.failures import failure_of, failure_of_http
+from cenote.server.failures import Failure, failure_of, failure_of_http
 from cenote.server.metrics import Metrics
 from cenote.server.observe import Observe
 from cenote.server.operations import operation_routes
+from cenote.server.paths import Paths, bare_paths, own_paths
 from cenote.server.served import ServedModels
 
 
 def create_app(engines: Mapping[str, AsyncEngine], options: ServerOptions) -> Starlette:
     """Return the application that serves `engines` by their names. Whoever made the engines closes them.
 
-    Every dialect answers on the bare paths and, in its exact form, under its own prefix.
+    Every dialect answers under its own prefix in its exact form; on the bare paths all of them answer, and where they
+    share one the body decides.
     """
     models = ServedModels(engines)
     metrics = Metrics()
     routes: list[BaseRoute] = []
+    routes += _routes(bare_paths(DIALECTS), models, options, exact=False)
     for dialect in DIALECTS:
-        own = _routes(dialect, models, options)
-        routes += [*own, Mount(f"/{dialect.name}", routes=own)]
+        own = _routes(own_paths(dialect), models, options, exact=True)
+        routes.append(Mount(f"/{dialect.name}", routes=own))
     routes += operation_routes(models, metrics, describe(DIALECTS))
     app = Starlette(
         routes=routes,
@@ -45,23 +47,25 @@ def create_app(engines: Mapping[str, AsyncEngine], options: ServerOptions) -> St
     return app
 
 
-def _routes(dialect: Dialect, models: ServedModels, options: ServerOptions) -> list[Route]:
+def _routes(paths: Paths, models: ServedModels, options: ServerOptions, *, exact: bool) -> list[Route]:
     return [
-        Route(operation.path, Endpoint(dialect, operation, models, options), methods=[operation.method])
-        for operation in dialect.operations
+        Route(path, Endpoint(offers, models, options, exact=exact), methods=[method])
+        for (method, path), offers in paths.items()
     ]
 
 
 async def _answer_http(request: Request, error: Exception) -> Response:
     assert isinstance(error, HTTPException)
     path = request.url.path
-    return _dialect_of(path).failure(failure_of_http(error, request.method, path[:200]))
+    return _refusal(path, failure_of_http(error, request.method, path[:200]))
 
 
 async def _answer_unexpected(request: Request, error: Exception) -> Response:
-    return _dialect_of(request.url.path).failure(failure_of(error))
+    return _refusal(request.url.path, failure_of(error))
 
 
-def _dialect_of(path: str) -> Dialect:
+def _refusal(path: str, failed: Failure) -> Response:
+    """Return the answer where no operation was met: in the words of the dialect whose prefix the path has."""
     prefix = path.split("/", 2)[1] if path.count("/") > 1 else ""
-    return next((dialect for dialect in DIALECTS if dialect.name == prefix), DEFAULT_DIALECT)
+    own = next((dialect for dialect in DIALECTS if dialect.name == prefix), None)
+    return (own or DEFAULT_DIALECT).refusal(failed, exact=own is not None)

@@ -3,27 +3,34 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 from pydantic import BaseModel
 from pydantic.json_schema import JsonSchemaMode, models_json_schema
 
 from cenote import __version__
-from cenote.server.dialect import Dialect, Operation
+from cenote.server.dialect import Dialect
+from cenote.server.endpoint import Offer
+from cenote.server.paths import bare_paths, own_paths
+from cenote.server.schemas import AnyError
 
 _REF = "#/components/schemas/{model}"
+_References = Mapping[Any, dict[str, Any]]
+"""Where each schema is, by its model and whether it is read or written."""
 
 
 def describe(dialects: Iterable[Dialect]) -> dict[str, Any]:
-    """Return the OpenAPI 3.1 document of every operation."""
+    """Return the OpenAPI 3.1 document of every operation, on the bare paths and under its dialect's prefix."""
     dialects = tuple(dialects)
     references, components = models_json_schema(sorted(_models(dialects), key=str), ref_template=_REF)
     paths: dict[str, dict[str, Any]] = {}
+    for (method, path), offers in bare_paths(dialects).items():
+        _add(paths, (method, path), _described(offers, references, AnyError))
     for dialect in dialects:
-        for operation in dialect.operations:
-            path = re.sub(r":\w+}", "}", operation.path)
-            paths.setdefault(path, {})[operation.method.lower()] = _described(dialect, operation, references)
+        for (method, path), offers in own_paths(dialect).items():
+            described = _described(offers, references, dialect.failure_body)
+            _add(paths, (method, f"/{dialect.name}{path}"), described)
     return {
         "openapi": "3.1.0",
         "info": {"title": "Cenote", "version": __version__},
@@ -32,8 +39,19 @@ def describe(dialects: Iterable[Dialect]) -> dict[str, Any]:
     }
 
 
+def _add(paths: dict[str, dict[str, Any]], place: tuple[str, str], described: dict[str, Any]) -> None:
+    method, path = place[0].lower(), re.sub(r":\w+}", "}", place[1])
+    names = re.findall(r"{(\w+)", path)
+    if names:
+        described["parameters"] = [
+            {"name": name, "in": "path", "required": True, "schema": {"type": "string"}} for name in names
+        ]
+    described["operationId"] = re.sub(r"\W+", "_", f"{method}{path}").strip("_")
+    paths.setdefault(path, {})[method] = described
+
+
 def _models(dialects: tuple[Dialect, ...]) -> set[tuple[type[BaseModel], JsonSchemaMode]]:
-    found: set[tuple[type[BaseModel], JsonSchemaMode]] = set()
+    found: set[tuple[type[BaseModel], JsonSchemaMode]] = {(AnyError, "serialization")}
     for dialect in dialects:
         found.add((dialect.failure_body, "serialization"))
         for operation in dialect.operations:
@@ -43,24 +61,26 @@ def _models(dialects: tuple[Dialect, ...]) -> set[tuple[type[BaseModel], JsonSch
     return found
 
 
-def _described(dialect: Dialect, operation: Operation, references: dict[Any, Any]) -> dict[str, Any]:
+def _described(offers: list[Offer], references: _References, error: type[BaseModel]) -> dict[str, Any]:
+    operations = [offer.operation for offer in offers]
+    answers = _any_of([references[each.answer, "serialization"] for each in operations])
     described: dict[str, Any] = {
-        "tags": [dialect.name],
-        "summary": operation.summary,
-        "operationId": operation.handler.__name__,
+        "tags": [offer.dialect.name for offer in offers],
+        "summary": operations[0].summary,
         "responses": {
-            "200": {"description": "Success", **_content(references[operation.answer, "serialization"])},
-            "default": {"description": "Error", **_content(references[dialect.failure_body, "serialization"])},
+            "200": {"description": "Success", **_content(answers)},
+            "default": {"description": "Error", **_content(references[error, "serialization"])},
         },
     }
-    if operation.body is not None:
-        described["requestBody"] = {"required": True, **_content(references[operation.body, "validation"])}
-    names = re.findall(r"{(\w+)", operation.path)
-    if names:
-        described["parameters"] = [
-            {"name": name, "in": "path", "required": True, "schema": {"type": "string"}} for name in names
-        ]
+    bodies = [references[each.body, "validation"] for each in operations if each.body is not None]
+    if bodies:
+        described["requestBody"] = {"required": True, **_content(_any_of(bodies))}
     return described
+
+
+def _any_of(schemas: list[dict[str, Any]]) -> dict[str, Any]:
+    different = [schema for i, schema in enumerate(schemas) if schema not in schemas[:i]]
+    return different[0] if len(different) == 1 else {"anyOf": different}
 
 
 def _content(schema: Any) -> dict[str, Any]:

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, Literal
 
 from pydantic import BaseModel
 from starlette.responses import Response
 
 from cenote.config import ServerOptions
+from cenote.server.answers import to_json
 from cenote.server.failures import Failure
 from cenote.server.record import Record
 from cenote.server.served import ServedModels
@@ -17,18 +18,27 @@ from cenote.server.served import ServedModels
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Call:
-    """One request as a handler sees it: `body` is its operation's validated model, `path` the path's parameters."""
+    """One request as a handler sees it: `body` is its operation's validated model, `path` the path's parameters.
+
+    `exact` says that it came in under the dialect's prefix: the answer has the dialect's own fields and no others.
+    """
 
     body: Any
     path: Mapping[str, str]
     models: ServedModels
     options: ServerOptions
     record: Record
+    exact: bool
 
 
 @dataclass(frozen=True, kw_only=True)
 class Operation:
-    """One route. `body` is `None` where nothing is read; `answer` describes what comes back."""
+    """One route. `body` is `None` where nothing is read; `answer` describes what comes back.
+
+    `marks` are the fields by which a body means this operation where several dialects share a bare path; an operation
+    without any is meant where no other is. `aliases` are more bare paths. `words` are the engine's names of arguments
+    that this operation calls otherwise: errors use them.
+    """
 
     method: Literal["GET", "POST"]
     path: str
@@ -36,14 +46,28 @@ class Operation:
     summary: str
     answer: type[BaseModel]
     body: type[BaseModel] | None = None
+    marks: frozenset[str] = frozenset()
+    aliases: tuple[str, ...] = ()
+    words: Mapping[str, str] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, kw_only=True)
 class Dialect:
-    """One API that clients speak. `name` is also the prefix under which its bodies and errors are exact."""
+    """One API that clients speak. `name` is also the prefix under which its bodies, statuses and errors are exact."""
 
     name: str
     operations: tuple[Operation, ...]
-    failure: Callable[[Failure], Response]
-    """Write a failure as this dialect's clients expect it."""
+    error_body: Callable[[Failure], dict[str, Any]]
+    """The body that this dialect's clients expect."""
     failure_body: type[BaseModel]
+    """The schema of `error_body`."""
+    status: Callable[[Failure], int] = lambda failed: failed.status
+    """The status that this dialect's clients expect."""
+
+    def refusal(self, failed: Failure, *, exact: bool) -> Response:
+        """Return the answer for a failed request; unless `exact`, with the fields that any other client looks for."""
+        body = self.error_body(failed)
+        if not exact:
+            body = {"error": failed.nested(), "message": failed.message, "detail": failed.message} | body
+        status = self.status(failed)
+        return Response(to_json(body), status, headers=dict(failed.headers), media_type="application/json")

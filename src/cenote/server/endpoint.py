@@ -1,11 +1,13 @@
-"""The frame around every handler: body, validation, failures and disconnects, once for all dialects."""
+"""The frame around every handler: body, choice of dialect, validation, failures and disconnects, once for all."""
 
 from __future__ import annotations
 
 import logging
+from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import Any
 
-from pydantic import BaseModel, TypeAdapter, ValidationError
+from pydantic import BaseModel, ValidationError
 from starlette.datastructures import Headers
 from starlette.responses import Response
 from starlette.types import Receive, Scope, Send
@@ -15,7 +17,7 @@ from cenote.errors import CenoteError, EngineError, InputError
 from cenote.server.body import ClientGoneError, read_json
 from cenote.server.connection import while_connected
 from cenote.server.dialect import Call, Dialect, Operation
-from cenote.server.failures import failure_of
+from cenote.server.failures import Failure, failure_of, reworded
 from cenote.server.observe import RECORD_KEY
 from cenote.server.record import CLIENT_GONE_STATUS, Record
 from cenote.server.served import ServedModels
@@ -23,58 +25,93 @@ from cenote.server.served import ServedModels
 logger = logging.getLogger(__name__)
 
 
-class Endpoint:
-    """One operation as an ASGI app. It always answers, unless the client has left."""
+@dataclass(frozen=True)
+class Offer:
+    """One dialect's operation on a path."""
 
-    def __init__(self, dialect: Dialect, operation: Operation, models: ServedModels, options: ServerOptions) -> None:
-        self._dialect = dialect
-        self._operation = operation
+    dialect: Dialect
+    operation: Operation
+
+    def failure(self, error: Exception) -> Failure:
+        return failure_of(reworded(error, self.operation.words) if isinstance(error, InputError) else error)
+
+
+def choose(offers: Sequence[Offer], body: Any) -> Offer:
+    """Return the offer that a body means: the first one that has a mark in it, else the first without marks."""
+    if len(offers) > 1 and isinstance(body, dict):
+        for offer in offers:
+            if any(body.get(mark) is not None for mark in offer.operation.marks):
+                return offer
+    return next((offer for offer in offers if not offer.operation.marks), offers[0])
+
+
+class Endpoint:
+    """One path as an ASGI app: one dialect's where `exact`, else all that have it. It always answers, unless the client
+    has left.
+    """
+
+    def __init__(self, offers: Sequence[Offer], models: ServedModels, options: ServerOptions, *, exact: bool) -> None:
+        self._offers = tuple(offers)
+        self._default = choose(offers, None)
         self._models = models
         self._options = options
-        self._adapter: TypeAdapter[Any] | None = TypeAdapter(operation.body) if operation.body else None
+        self._exact = exact
+        self._route = offers[0].operation.path
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         record: Record = scope[RECORD_KEY]
-        record.route = self._operation.path
+        record.route = self._route
+        offer = self._default
         try:
-            response = await self._answer(scope, receive, record)
+            body = await self._read(scope, receive)
+            offer = choose(self._offers, body)
+            response = await self._answer(offer, body, scope, receive)
         except ClientGoneError:
             record.status = CLIENT_GONE_STATUS
             return
         except Exception as error:
             if isinstance(error, EngineError) or not isinstance(error, CenoteError):
                 logger.error("request %s failed", record.request_id, exc_info=error)
-            response = self._dialect.failure(failure_of(error))
+            response = offer.dialect.refusal(offer.failure(error), exact=self._exact)
         await response(scope, receive, send)
 
-    async def _answer(self, scope: Scope, receive: Receive, record: Record) -> Response:
-        body = None
-        if self._adapter is not None:
-            value = await read_json(Headers(scope=scope), receive, self._options.max_body_bytes)
-            body = _validated(self._adapter, value)
+    async def _read(self, scope: Scope, receive: Receive) -> Any:
+        if self._default.operation.body is None:
+            return None
+        return await read_json(Headers(scope=scope), receive, self._options.max_body_bytes)
+
+    async def _answer(self, offer: Offer, body: Any, scope: Scope, receive: Receive) -> Response:
+        schema = offer.operation.body
         call = Call(
-            body=body, path=scope.get("path_params", {}), models=self._models, options=self._options, record=record
+            body=None if schema is None else _validated(schema, body),
+            path=scope.get("path_params", {}),
+            models=self._models,
+            options=self._options,
+            record=scope[RECORD_KEY],
+            exact=self._exact,
         )
-        work = self._operation.handler(call)
-        return await (work if body is None else while_connected(receive, work))
+        work = offer.operation.handler(call)
+        return await (work if schema is None else while_connected(receive, work))
 
 
-def _validated(adapter: TypeAdapter[Any], value: Any) -> BaseModel:
+def _validated(schema: type[BaseModel], value: Any) -> BaseModel:
     if not isinstance(value, dict):
         raise InputError("the body must be a JSON object")
     try:
-        model: BaseModel = adapter.validate_python(value)
+        return schema.model_validate(value)
     except ValidationError as error:
         raise _as_input_error(error) from None
-    return model
 
 
 def _as_input_error(error: ValidationError) -> InputError:
     """Return what is wrong with the first wrong field, without the value that the client sent."""
     errors = error.errors(include_url=False, include_context=False, include_input=False)
-    name = str(errors[0]["loc"][0])
-    if errors[0]["type"] == "missing":
-        return InputError(f"`{name}` is required", param=name)
+    name, *inner = errors[0]["loc"]
+    if errors[0]["type"] == "missing" and not inner:
+        return InputError(f"`{name}` is required", param=str(name))
     # A field of several types has one error for each of them.
-    reasons = [each["msg"].removeprefix("Input ") for each in errors if each["loc"][0] == name]
-    return InputError(f"`{name}` {', or '.join(reasons)}", param=name)
+    of_field = [each for each in errors if each["loc"][0] == name]
+    item = inner[0] if len(of_field) == 1 and inner and isinstance(inner[0], int) else None
+    reasons = [each["msg"].removeprefix("Input ") for each in of_field]
+    place = f"{name}" if item is None else f"{name}[{item}]"
+    return InputError(f"`{place}` {', or '.join(reasons)}", param=str(name), index=item)

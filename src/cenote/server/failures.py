@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from typing import Any
 
 from starlette.exceptions import HTTPException
 
@@ -21,6 +23,12 @@ class Failure:
     param: str | None = None
     code: str | None = None
     headers: Mapping[str, str] = field(default_factory=dict)
+
+    def nested(self) -> dict[str, Any]:
+        """Return the object that OpenAI's clients, and those of its many likes, look for under `error`."""
+        kind = "rate_limit_error" if self.status == 429 else "invalid_request_error"
+        kind = "server_error" if self.status >= 500 else kind
+        return {"message": self.message, "type": kind, "param": self.param, "code": self.code}
 
 
 def failure_of(error: Exception) -> Failure:
@@ -51,7 +59,22 @@ def failure_of_http(error: HTTPException, method: str, path: str) -> Failure:
     return Failure(status=error.status_code, message=_printable(message), code=code, headers=error.headers or {})
 
 
-_CODES = {404: "not_found", 405: "method_not_allowed", 413: "too_large", 500: "engine_error", 503: "unavailable"}
+def reworded(error: InputError, words: Mapping[str, str]) -> InputError:
+    """Return `error` with the engine's names of arguments, the keys of `words`, as the client calls them."""
+    if error.param is None or error.param not in words:
+        return error
+    message = re.sub(rf"(?<!\w){re.escape(error.param)}(?!\w)", words[error.param], str(error))
+    return type(error)(message, param=words[error.param], index=error.index)
+
+
+_CODES = {
+    404: "not_found",
+    405: "method_not_allowed",
+    413: "too_large",
+    500: "engine_error",
+    503: "unavailable",
+    504: "deadline",
+}
 
 
 def _input_code(error: InputError) -> str | None:

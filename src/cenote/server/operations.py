@@ -10,7 +10,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import Route
 
-from cenote.server.arrays import to_json
+from cenote.server.answers import to_json
 from cenote.server.metrics import Metrics
 from cenote.server.observe import RECORD_KEY
 from cenote.server.served import ServedModels

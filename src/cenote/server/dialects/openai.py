@@ -1,93 +1,72 @@
-"""OpenAI's API: `POST /v1/embeddings`, `GET /v1/models`, `GET /v1/models/{model}`.
-
-`null` means absent and unknown fields are ignored, since clients and proxies send both.
-"""
+"""OpenAI's API: `POST /v1/embeddings`, `GET /v1/models`, `GET /v1/models/{model}`."""
 
 from __future__ import annotations
 
 from typing import Any, Literal
 
-from pydantic import BaseModel, ConfigDict, Field, SkipValidation
+from pydantic import BaseModel, Field, SkipValidation
 from starlette.responses import Response
 
 from cenote.engine import AsyncEngine
-from cenote.errors import InputError
-from cenote.outputs import Embeddings
-from cenote.params import InputType
-from cenote.server.arrays import base64_rows, float_rows, to_json
+from cenote.params import Output
+from cenote.server.answers import json_response
 from cenote.server.dialect import Call, Dialect, Operation
+from cenote.server.embedding import (
+    EmbedRequest,
+    MultiVectorOptions,
+    embed,
+    embedding_items,
+    encode,
+    sparse_item,
+    usage_of,
+)
+from cenote.server.encodings import Encoding, EncodingName
 from cenote.server.failures import Failure
-from cenote.server.served import ServedModels
-
-_INPUT_TYPES: dict[str, InputType] = {
-    "query": "query",
-    "search_query": "query",
-    "document": "document",
-    "search_document": "document",
-    "passage": "document",
-}
-"""`input_type` as Cohere, Voyage and NVIDIA's clients write it, too."""
+from cenote.server.schemas import EmbeddingsAnswer, ErrorBody, RequestBody
+from cenote.text.long_texts import LongTexts
 
 _TRUNCATE = {True: True, False: False, "END": True, "NONE": False}
 
 
-class EmbeddingsRequest(BaseModel):
+class EmbeddingsRequest(RequestBody):
     """Texts to embed. The fields after `user` go beyond OpenAI's."""
-
-    model_config = ConfigDict(strict=True, extra="ignore")
 
     input: SkipValidation[str | list[str] | list[int] | list[list[int]]] = Field(
         description="One text, a list of texts, one text as token ids, or a list of those. Ids are used as they are."
     )
     model: str | None = Field(None, description="A served model; may be left out where there is only one.")
-    encoding_format: Literal["float", "base64"] | None = Field(
-        None, description="`float` (default), or `base64` of little-endian float32."
+    encoding_format: EncodingName | None = Field(
+        None, description="`float` (default), `base64` of little-endian float32, or smaller numbers."
     )
     dimensions: int | None = Field(None, description="Keep this many first values (matryoshka).")
     user: str | None = Field(None, description="Taken and ignored.")
-    input_type: Literal["query", "search_query", "document", "search_document", "passage"] | None = Field(
-        None, description="Add the prompt that the checkpoint defines for queries or for documents."
+    input_type: str | None = Field(
+        None, description="Add the prompt that the checkpoint defines for `query`, `document` or another use."
     )
     prompt_name: str | None = Field(None, description="Add the prompt of this name in the checkpoint.")
     normalize: bool | None = Field(None, description="L2-normalise or not; by default as the checkpoint says.")
     truncate: bool | Literal["END", "NONE"] | None = Field(
         None, description="Cut texts over the limit at their end (default), or refuse them: false or NONE."
     )
-
-
-class Embedding(BaseModel):
-    """One vector. `truncated` is there, and true, only where the text was cut."""
-
-    object: Literal["embedding"] = "embedding"
-    index: int
-    embedding: list[float] | str
-    truncated: bool | None = None
-
-
-class EmbeddingsUsage(BaseModel):
-    prompt_tokens: int
-    total_tokens: int
-
-
-class EmbeddingsAnswer(BaseModel):
-    """The vectors in the order of `input`."""
-
-    object: Literal["list"] = "list"
-    data: list[Embedding]
-    model: str
-    usage: EmbeddingsUsage
+    long_texts: LongTexts | None = Field(
+        None, description="The same choice, or `chunk`: read a long text in blocks and average their vectors."
+    )
+    chunk_overlap: int | None = Field(None, description="Tokens that neighbouring blocks share.")
+    outputs: list[Output] | None = Field(
+        None, description="What to give beside the dense `embedding` of each text, from the same pass."
+    )
 
 
 class Model(BaseModel):
-    """One served model. The fields after `owned_by` go beyond OpenAI's."""
+    """One served model. The fields after `owned_by` go beyond OpenAI's and are there on the bare paths only."""
 
     id: str
     object: Literal["model"] = "model"
     created: int
     owned_by: str
-    tasks: list[str]
-    dimensions: int | None
-    max_model_len: int
+    tasks: list[str] | None = None
+    dimensions: int | None = None
+    max_model_len: int | None = None
 
 
 class ModelList(BaseModel):
@@ -97,72 +76,61 @@ class ModelList(BaseModel):
     data: list[Model]
 
 
-class ErrorDetail(BaseModel):
-    message: str
-    type: str
-    param: str | None
-    code: str | None
-
-
-class ErrorBody(BaseModel):
-    """How every error looks."""
-
-    error: ErrorDetail
-
-
 async def create_embeddings(call: Call) -> Response:
     """Embed every item of `input` in one engine call."""
-    request: EmbeddingsRequest = call.body
-    name, engine = call.models.find(request.model)
-    call.record.model = name
-    _check_number(request.input, call.options.max_items)
-    values = await engine.embed(
-        request.input,
-        input_type=None if request.input_type is None else _INPUT_TYPES[request.input_type],
-        dimensions=request.dimensions,
-        normalize=request.normalize,
-        prompt_name=request.prompt_name,
-        truncate=True if request.truncate is None else _TRUNCATE[request.truncate],
-        param="input",
+    body: EmbeddingsRequest = call.body
+    encoding = Encoding.named(body.encoding_format)
+    request = EmbedRequest(
+        model=body.model,
+        texts=body.input,
+        encodings=[encoding],
+        input_type=body.input_type,
+        prompt_name=body.prompt_name,
+        dimensions=body.dimensions,
+        normalize=body.normalize,
+        truncate=None if body.truncate is None else _TRUNCATE[body.truncate],
+        long_texts=body.long_texts,
+        chunk_overlap=body.chunk_overlap,
     )
-    call.record.add(values.usage)
-    return _json(_embeddings_answer(name, values, request.encoding_format))
+    if body.outputs:
+        return await _with_outputs(call, request, body.outputs)
+    name, values = await embed(call, request)
+    items = embedding_items(encoding.rows(values, "encoding_format"), values.truncated, call)
+    return _answer(items, name, sum(values.num_tokens))
+
+
+async def _with_outputs(call: Call, request: EmbedRequest, outputs: list[Output]) -> Response:
+    wanted = list(dict.fromkeys(["dense", *outputs]))
+    name, encoded = await encode(call, request, wanted, MultiVectorOptions())
+    (encoding,) = request.encodings
+    assert encoded.dense is not None
+    items = embedding_items(encoding.rows(encoded.dense, "encoding_format"), encoded.truncated, call)
+    for index, item in enumerate(items):
+        if encoded.sparse is not None:
+            item["sparse"] = sparse_item(encoded.sparse[index])
+        if encoded.multi_vector is not None:
+            item["multi_vector"] = encoding.rows(encoded.multi_vector[index], "encoding_format")
+    return _answer(items, name, encoded.usage.total_tokens)
+
+
+def _answer(items: list[dict[str, Any]], name: str, total_tokens: int) -> Response:
+    return json_response({"object": "list", "data": items, "model": name, "usage": usage_of(total_tokens)})
 
 
 async def list_models(call: Call) -> Response:
     """List the served models."""
-    data = [_model(name, call.models) for name in call.models.names]
-    return _json({"object": "list", "data": data})
+    return json_response({"object": "list", "data": [_model(name, call) for name in call.models.names]})
 
 
 async def retrieve_model(call: Call) -> Response:
     """Describe one served model."""
-    return _json(_model(call.path["model"], call.models))
+    return json_response(_model(call.path["model"], call))
 
 
-def _check_number(texts: object, max_items: int) -> None:
-    if not isinstance(texts, list) or (texts and isinstance(texts[0], int)):
-        return  # one text
-    if len(texts) > max_items:
-        raise InputError(f"`input` has {len(texts)} items; at most {max_items} fit into one request", param="input")
-
-
-def _embeddings_answer(name: str, values: Embeddings, encoding_format: str | None) -> dict[str, Any]:
-    rows = base64_rows(values) if encoding_format == "base64" else float_rows(values)
-    data: list[dict[str, Any]] = [
-        {"object": "embedding", "index": index, "embedding": row} for index, row in enumerate(rows)
-    ]
-    for item, truncated in zip(data, values.truncated, strict=True):
-        if truncated:
-            item["truncated"] = True
-    tokens = sum(values.num_tokens)
-    usage = {"prompt_tokens": tokens, "total_tokens": tokens}
-    return {"object": "list", "data": data, "model": name, "usage": usage}
-
-
-def _model(name: str, models: ServedModels) -> dict[str, Any]:
-    name, engine = models.find(name)
-    return {"id": name, "object": "model", "created": models.started, "owned_by": "cenote", **_facts(engine)}
+def _model(name: str, call: Call) -> dict[str, Any]:
+    name, engine = call.models.find(name)
+    model = {"id": name, "object": "model", "created": call.models.started, "owned_by": "cenote"}
+    return model if call.exact else model | _facts(engine)
 
 
 def _facts(engine: AsyncEngine) -> dict[str, Any]:
@@ -170,17 +138,9 @@ def _facts(engine: AsyncEngine) -> dict[str, Any]:
     return {"tasks": info.tasks, "dimensions": info.dimensions, "max_model_len": info.max_length}
 
 
-def _json(value: Any) -> Response:
-    return Response(to_json(value), media_type="application/json")
-
-
-def failure(failed: Failure) -> Response:
-    """Write `{"error": {...}}`, from which the `openai` package takes message, type, param and code."""
-    kind = "rate_limit_error" if failed.status == 429 else "invalid_request_error"
-    kind = "server_error" if failed.status >= 500 else kind
-    detail = {"message": failed.message, "type": kind, "param": failed.param, "code": failed.code}
-    body = to_json({"error": detail})
-    return Response(body, failed.status, headers=dict(failed.headers), media_type="application/json")
+def error_body(failed: Failure) -> dict[str, Any]:
+    """Return `{"error": {...}}`, from which the `openai` package takes message, type, param and code."""
+    return {"error": failed.nested()}
 
 
 OPENAI = Dialect(
@@ -205,6 +165,6 @@ OPENAI = Dialect(
             answer=Model,
         ),
     ),
-    failure=failure,
+    error_body=error_body,
     failure_body=ErrorBody,
 )

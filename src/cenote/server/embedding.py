@@ -1,0 +1,157 @@
+"""One embedding request, as every dialect asks the engine for it."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from cenote.core import EngineInfo
+from cenote.engine import AsyncEngine
+from cenote.errors import InputError
+from cenote.outputs import Embeddings, Encoded, SparseVector
+from cenote.params import OUTPUT_TASKS, Output, OutputDtype
+from cenote.server.dialect import Call
+from cenote.server.encodings import Encoding, Row
+from cenote.server.input_types import read_input_type
+from cenote.text.long_texts import LongTexts
+from cenote.text.options import TruncationSide
+
+
+@dataclass(frozen=True, kw_only=True)
+class EmbedRequest:
+    """Texts, what is asked of their vectors, and the client's names of its fields, which errors use.
+
+    `input_type` is any client's word for it. `encodings` are checked against the width of the vectors, not applied.
+    `max_items` is the dialect's own limit, where it is lower than the server's.
+    """
+
+    model: str | None
+    texts: Any
+    encodings: Sequence[Encoding]
+    texts_param: str = "input"
+    input_type_param: str = "input_type"
+    encoding_param: str = "encoding_format"
+    input_type: str | None = None
+    prompt_name: str | None = None
+    dimensions: int | None = None
+    normalize: bool | None = None
+    truncate: bool | None = None
+    truncation_side: TruncationSide | None = None
+    max_tokens: int | None = None
+    long_texts: LongTexts | None = None
+    chunk_overlap: int | None = None
+    max_items: int | None = None
+
+
+@dataclass(frozen=True, kw_only=True)
+class MultiVectorOptions:
+    """What is asked of the multi-vectors of a request, and of its sparse vectors: the strings of their terms."""
+
+    dimensions: int | None = None
+    dtype: OutputDtype | None = None
+    return_tokens: bool = False
+
+
+async def embed(call: Call, request: EmbedRequest) -> tuple[str, Embeddings]:
+    """Embed every text in one engine call; return the served model's name and the vectors."""
+    name, engine = prepare(call, request)
+    input_type, prompt_name = prompt_of(request, engine.info)
+    values = await engine.embed(
+        request.texts,
+        input_type=input_type,
+        prompt_name=prompt_name,
+        dimensions=request.dimensions,
+        normalize=request.normalize,
+        truncate=request.truncate is not False,
+        truncation_side=request.truncation_side,
+        max_tokens=request.max_tokens,
+        long_texts=request.long_texts,
+        chunk_overlap=request.chunk_overlap or 0,
+        param=request.texts_param,
+    )
+    call.record.add(values.usage)
+    return name, values
+
+
+async def encode(
+    call: Call, request: EmbedRequest, outputs: Sequence[Output] | None, options: MultiVectorOptions
+) -> tuple[str, Encoded]:
+    """Give several `outputs` of every text from one pass; `None` means all that the model has."""
+    name, engine = prepare(call, request)
+    input_type, prompt_name = prompt_of(request, engine.info)
+    offered = [output for output, task in OUTPUT_TASKS.items() if task in engine.info.tasks]
+    encoded = await engine.encode(
+        request.texts,
+        # A model without any of them is refused by the engine, which names what the model has.
+        outputs if outputs is not None else offered or ["dense"],
+        input_type=input_type,
+        prompt_name=prompt_name,
+        dimensions=request.dimensions,
+        normalize=request.normalize,
+        multi_vector_dimensions=options.dimensions,
+        multi_vector_dtype=options.dtype,
+        return_tokens=options.return_tokens,
+        truncate=request.truncate is not False,
+        long_texts=request.long_texts,
+        chunk_overlap=request.chunk_overlap or 0,
+        param=request.texts_param,
+    )
+    call.record.add(encoded.usage)
+    return name, encoded
+
+
+def prepare(call: Call, request: EmbedRequest) -> tuple[str, AsyncEngine]:
+    """Return the model that a request means. Raises `InputError` for what the engine does not check."""
+    name, engine = find_model(call, request.model)
+    check_number(request.texts, request.texts_param, call, request.max_items)
+    width = request.dimensions or engine.info.dimensions
+    for encoding in request.encodings:
+        if width is not None:
+            encoding.verify(width, request.encoding_param)
+    return name, engine
+
+
+def find_model(call: Call, model: str | None) -> tuple[str, AsyncEngine]:
+    """Return the served model that a request means, and note its name."""
+    name, engine = call.models.find(model)
+    call.record.model = name
+    return name, engine
+
+
+def prompt_of(request: EmbedRequest, info: EngineInfo) -> tuple[Any, str | None]:
+    """Return the engine's `input_type` and `prompt_name`; a `prompt_name` of the request goes first."""
+    input_type, prompt_name = read_input_type(request.input_type, info, request.input_type_param)
+    return input_type, request.prompt_name if request.prompt_name is not None else prompt_name
+
+
+def check_number(texts: object, param: str, call: Call, max_items: int | None = None) -> None:
+    """Raise `InputError` for more texts than fit into one request. A list of token ids is one text."""
+    if not isinstance(texts, list) or (texts and isinstance(texts[0], int)):
+        return
+    most = min(call.options.max_items, max_items or call.options.max_items) if call.exact else call.options.max_items
+    if len(texts) > most:
+        raise InputError(f"`{param}` has {len(texts)} items; at most {most} fit into one request", param=param)
+
+
+def embedding_items(rows: Sequence[Row], truncated: Sequence[bool], call: Call) -> list[dict[str, Any]]:
+    """Return the items of OpenAI's `data`; one whose text was cut says so, where the answer may have such a field."""
+    items: list[dict[str, Any]] = [
+        {"object": "embedding", "index": index, "embedding": row} for index, row in enumerate(rows)
+    ]
+    if not call.exact:
+        for item, is_cut in zip(items, truncated, strict=True):
+            if is_cut:
+                item["truncated"] = True
+    return items
+
+
+def usage_of(total_tokens: int) -> dict[str, int]:
+    """Return OpenAI's `usage`."""
+    return {"prompt_tokens": total_tokens, "total_tokens": total_tokens}
+
+
+def sparse_item(vector: SparseVector) -> dict[str, Any]:
+    """Return a sparse vector for `to_json`, its terms' strings with it where it has them."""
+    item: dict[str, Any] = {"indices": vector.indices, "values": vector.values}
+    return item if vector.tokens is None else item | {"tokens": vector.tokens}

@@ -1,0 +1,85 @@
+"""The bodies that several dialects share, as schemas: requests are validated by them, answers described."""
+
+from __future__ import annotations
+
+from typing import Any, Literal
+
+from pydantic import BaseModel, ConfigDict
+
+
+class RequestBody(BaseModel):
+    """A request: `null` means absent and unknown fields are ignored, since clients and proxies send both."""
+
+    model_config = ConfigDict(strict=True, extra="ignore")
+
+
+class ErrorDetail(BaseModel):
+    message: str
+    type: str
+    param: str | None
+    code: str | None
+
+
+class ErrorBody(BaseModel):
+    """How errors look to OpenAI's clients."""
+
+    error: ErrorDetail
+
+
+class DetailBody(BaseModel):
+    """How errors look to Jina's and Voyage's clients."""
+
+    detail: str
+
+
+class AnyError(BaseModel):
+    """How errors look on the bare paths: to everybody's clients."""
+
+    error: ErrorDetail
+    message: str
+    detail: str
+
+
+class Usage(BaseModel):
+    prompt_tokens: int
+    total_tokens: int
+
+
+class TotalUsage(BaseModel):
+    total_tokens: int
+
+
+class Sparse(BaseModel):
+    """A vector of vocabulary size by its non-zero terms, token ids rising."""
+
+    indices: list[int]
+    values: list[float]
+    tokens: list[str] | None = None
+
+
+class Embedding(BaseModel):
+    """One vector. `truncated` is there, and true, only on the bare paths and where the text was cut; the other outputs
+    are there where they were asked for.
+    """
+
+    object: Literal["embedding"] = "embedding"
+    index: int
+    embedding: list[float] | str
+    truncated: bool | None = None
+    sparse: Sparse | None = None
+    multi_vector: list[list[float]] | list[str] | None = None
+
+
+class EmbeddingsAnswer(BaseModel):
+    """The vectors in the order of the texts."""
+
+    object: Literal["list"] = "list"
+    data: list[Embedding]
+    model: str
+    usage: Usage
+
+
+class RankedDocument(BaseModel):
+    index: int
+    relevance_score: float
+    document: dict[str, Any] | None = None
