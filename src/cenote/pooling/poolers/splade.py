@@ -119,8 +119,8 @@ def _pieces(starts_np: IntArray, stops_np: IntArray) -> Iterator[Piece]:
 
 
 def _continues(piece: Piece, single: Piece) -> bool:
-    end = piece.first_seq + piece.num_seqs, piece.start + piece.num_seqs * piece.length, piece.length
-    return end == (single.first_seq, single.start, single.length)
+    """Return whether a sequence lies right behind a piece; there is none between them, since each has a row."""
+    return (single.start, single.length) == (piece.start + piece.num_seqs * piece.length, piece.length)
 
 
 def pooler_for_splade(spec: SpladeSpec, origin: Origin) -> SPLADESparsePooler:
