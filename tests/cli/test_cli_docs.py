@@ -13,11 +13,16 @@ from cenote.cli import VERBS, build_app
 ROOT = Path(__file__).parents[2]
 PAGE = (ROOT / "docs" / "cli.md").read_text(encoding="utf-8")
 NAMES = [verb.__name__ for verb in VERBS]
+"""Of functions and files; the commands have hyphens in them."""
+
+
+def command(name: str) -> str:
+    return name.replace("_", "-")
 
 
 def rows(verb: str) -> Iterator[str]:
     """Return the page's row of each argument and flag of `verb`."""
-    for argument in build_app()[verb].assemble_argument_collection():
+    for argument in build_app()[command(verb)].assemble_argument_collection():
         if not argument.parse or argument.children:
             continue
         names = ", ".join(f"`{name}`" for name in argument.names)
@@ -36,7 +41,7 @@ def test_every_file_is_a_verb() -> None:
 @pytest.mark.parametrize("verb", VERBS, ids=NAMES)
 def test_page_has_every_verb_with_its_summary(verb: object) -> None:
     summary = str(verb.__doc__).splitlines()[0]
-    assert f"| `cenote {verb.__name__}` | {summary} |" in PAGE  # type: ignore[attr-defined]
+    assert f"| `cenote {command(verb.__name__)}` | {summary} |" in PAGE  # type: ignore[attr-defined]
 
 
 @pytest.mark.parametrize("name", NAMES)

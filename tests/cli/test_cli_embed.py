@@ -9,10 +9,13 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+import torch
 from sentence_transformers import SentenceTransformer
 
+from cenote import Engine
 from cenote.cli import _texts, run
 from conftest import Cenote
+from tiny import HIDDEN_SIZE, tiny_checkpoint
 from tolerances import assert_close
 
 TEXTS = ["the cat", "a dog and a bird", "water on the stone"]
@@ -22,6 +25,14 @@ LONG_TEXT = "the cat and a dog " * 60
 @pytest.fixture(scope="module")
 def reference(model: Path) -> SentenceTransformer:
     return SentenceTransformer(str(model), device="cpu")
+
+
+def bge_m3_checkpoint(folder: Path) -> Path:
+    tiny_checkpoint("xlm-roberta", folder)
+    torch.manual_seed(5)
+    for name, width in (("sparse_linear", 1), ("colbert_linear", HIDDEN_SIZE)):
+        torch.save(torch.nn.Linear(HIDDEN_SIZE, width).state_dict(), folder / f"{name}.pt")
+    return folder
 
 
 def lines(text: str) -> list[dict[str, object]]:
@@ -98,6 +109,49 @@ class TestInProcess:
         assert self.embed(model, "--file", source, "--no-truncate", "--output", output) == 1
         assert "line 10 has" in capsys.readouterr().err
         assert [path.name for path in tmp_path.iterdir()] == ["in.txt"]
+
+    def test_long_texts_in_blocks(self, model: Path, tmp_path: Path) -> None:
+        output = tmp_path / "out.jsonl"
+        options = ["--long-texts", "chunk", "--chunk-overlap", 7, "--output", output]
+        assert self.embed(model, "the cat", LONG_TEXT, *options) == 0
+        short, long = lines(output.read_text())
+        assert (short["truncated"], long["truncated"]) == (False, False)
+        with Engine(model) as engine:
+            expected = engine.embed(["the cat", LONG_TEXT], long_texts="chunk", chunk_overlap=7)
+        assert [short["num_tokens"], long["num_tokens"]] == expected.num_tokens
+        assert_close(np.array([short["embedding"], long["embedding"]]), expected)
+
+    def test_long_texts_may_be_an_error(self, model: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+        assert self.embed(model, "the cat", LONG_TEXT, "--long-texts", "error", "--output", tmp_path / "out.npy") == 1
+        assert "text 2 has" in capsys.readouterr().err
+
+    def test_several_outputs_from_one_pass(self, tmp_path: Path) -> None:
+        folder = bge_m3_checkpoint(tmp_path / "m3")
+        output = tmp_path / "out.jsonl"
+        assert self.embed(folder, *TEXTS, "--outputs", "multi-vector,dense, sparse", "--output", output) == 0
+        with Engine(folder) as engine:
+            expected = engine.encode(TEXTS)
+        for number, line in enumerate(lines(output.read_text())):
+            assert_close(np.array(line["embedding"]), expected.dense[number])
+            assert_close(np.array(line["multi_vector"]), expected.multi_vector[number])
+            assert line["sparse"]["indices"] == expected.sparse[number].indices.tolist()
+            assert_close(np.array(line["sparse"]["values"]), expected.sparse[number].values, "raw")
+
+    @pytest.mark.parametrize(
+        ("options", "named"),
+        [
+            (["--outputs", "dense,sparse"], "does not offer"),
+            (["--outputs", "dense,nope"], "'nope'"),
+            (["--outputs", "dense,sparse", "--output", "out.npy"], ".npy"),
+            (["--long-texts", "truncate", "--no-truncate"], "truncate is off"),
+            (["--chunk-overlap", "3"], "chunk_overlap"),
+        ],
+    )
+    def test_options_that_cannot_be_met(
+        self, model: Path, capsys: pytest.CaptureFixture[str], options: list[str], named: str
+    ) -> None:
+        assert self.embed(model, "the cat", *options) == 1
+        assert named in capsys.readouterr().err
 
     def test_many_batches_keep_the_order(
         self, model: Path, reference: SentenceTransformer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch

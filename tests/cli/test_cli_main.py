@@ -12,7 +12,7 @@ from cenote import __version__
 from cenote.cli import VERBS, run
 from conftest import Cenote
 
-NAMES = [verb.__name__ for verb in VERBS]
+NAMES = [verb.__name__.replace("_", "-") for verb in VERBS]
 HEAVY = ("torch", "transformers", "numpy", "starlette", "uvicorn", "tokenizers")
 
 
@@ -21,7 +21,7 @@ def test_help_shows_every_verb(cenote: Cenote) -> None:
     assert done.returncode == 0
     for verb in VERBS:
         assert str(verb.__doc__).split()[0] in done.stdout
-        assert verb.__name__ in done.stdout
+        assert verb.__name__.replace("_", "-") in done.stdout
 
 
 @pytest.mark.parametrize("name", NAMES)

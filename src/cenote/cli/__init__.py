@@ -13,13 +13,17 @@ from cyclopts import App, CycloptsError
 
 from cenote import __version__
 from cenote.cli.audit import audit
+from cenote.cli.classify import classify
 from cenote.cli.embed import embed
 from cenote.cli.inspect import inspect
+from cenote.cli.rerank import rerank
+from cenote.cli.reward import reward
 from cenote.cli.serve import serve
+from cenote.cli.token_classify import token_classify
 from cenote.cli.verify import verify
 from cenote.errors import CenoteError
 
-VERBS: tuple[Callable[..., None], ...] = (serve, embed, inspect, verify, audit)
+VERBS: tuple[Callable[..., None], ...] = (serve, embed, rerank, classify, token_classify, reward, inspect, verify, audit)
 """The verbs, in the order of the help. Each is a function in the file of its own name."""
 
 EXIT_FAILED = 1

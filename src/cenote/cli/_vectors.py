@@ -1,10 +1,10 @@
-"""Vectors out: JSON lines or one .npy file, written as they come. A file appears only when it is complete."""
+"""Answers out: JSON lines or one .npy file, written as they come. A file appears only when it is complete."""
 
 from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, BinaryIO, Protocol
@@ -14,13 +14,15 @@ import orjson
 
 from cenote.cli._texts import Row
 from cenote.errors import OptionError
-from cenote.outputs import Embeddings
+
+Answer = Mapping[str, Any]
+"""What is written about one text, by name; a numpy array may be in it."""
 
 
-class VectorWriter(Protocol):
-    """Takes the vectors of one batch after another."""
+class Writer(Protocol):
+    """Takes the answers of one batch after another."""
 
-    def write(self, rows: Sequence[Row], vectors: Embeddings) -> None:
+    def write(self, rows: Sequence[Row], answers: Sequence[Answer]) -> None:
         """Append one batch."""
 
     def finish(self) -> None:
@@ -28,17 +30,15 @@ class VectorWriter(Protocol):
 
 
 class JsonLines:
-    """One object a text: the fields of its JSON line, `index`, `text`, `num_tokens`, `truncated`, `embedding`."""
+    """One object a text: the fields of its JSON line, `index`, `text`, and its answer."""
 
     def __init__(self, stream: BinaryIO) -> None:
         self._stream = stream
         self._index = 0
 
-    def write(self, rows: Sequence[Row], vectors: Embeddings) -> None:
-        values = np.ascontiguousarray(vectors).view(np.ndarray)
-        for row, vector, tokens, cut in zip(rows, values, vectors.num_tokens, vectors.truncated, strict=True):
-            line: dict[str, Any] = {**row.fields, "index": self._index, "text": _valid(row.text)}
-            line |= {"num_tokens": tokens, "truncated": cut, "embedding": vector}
+    def write(self, rows: Sequence[Row], answers: Sequence[Answer]) -> None:
+        for row, answer in zip(rows, answers, strict=True):
+            line: dict[str, Any] = {**row.fields, "index": self._index, "text": _valid(row.text), **answer}
             self._stream.write(orjson.dumps(line, option=orjson.OPT_SERIALIZE_NUMPY | orjson.OPT_APPEND_NEWLINE))
             self._index += 1
 
@@ -47,13 +47,16 @@ class JsonLines:
 
 
 class NpyFile:
-    """One float32 array `(n, D)`. numpy leaves room in the header for n, which is written at the end."""
+    """One float32 array `(n, D)`, the `embedding` of each answer. numpy leaves room in the header for n, which is
+    written at the end.
+    """
 
     def __init__(self, stream: BinaryIO) -> None:
         self._stream = stream
         self._shape = (0, 0)
 
-    def write(self, rows: Sequence[Row], vectors: Embeddings) -> None:  # noqa: ARG002 - the texts are not kept
+    def write(self, rows: Sequence[Row], answers: Sequence[Answer]) -> None:  # noqa: ARG002 - the texts are not kept
+        vectors = np.stack([answer["embedding"] for answer in answers])
         if self._shape == (0, 0):
             self._header((0, vectors.shape[1]))
         self._stream.write(np.ascontiguousarray(vectors, dtype="<f4").data)
@@ -68,13 +71,13 @@ class NpyFile:
 
 
 @contextmanager
-def open_writer(output: Path | None, format: str | None) -> Iterator[VectorWriter]:  # noqa: A002
+def open_writer(output: Path | None, format: str | None) -> Iterator[Writer]:  # noqa: A002
     """Open `output`, or standard output where it is `None`; `format` is `jsonl`, `npy`, or `None` for the suffix's."""
     chosen = format or ("npy" if output is not None and output.suffix == ".npy" else "jsonl")
     if output is None:
         if chosen == "npy":
             raise OptionError("an .npy file cannot be written to standard output; name a file with --output")
-        writer: VectorWriter = JsonLines(sys.stdout.buffer)
+        writer: Writer = JsonLines(sys.stdout.buffer)
         yield writer
         writer.finish()
         return

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence as Many
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -10,7 +11,7 @@ import numpy.typing as npt
 
 from cenote.core import Core, Pending, usage
 from cenote.errors import InputError, UnsupportedTaskError
-from cenote.outputs import Answers, Classification
+from cenote.outputs import Answers, Classification, Usage
 from cenote.params import PoolingParams
 from cenote.runtime.request import Answer
 from cenote.text.inputs import Texts
@@ -79,9 +80,21 @@ def zero_shot(
             scores = _softmax(logits[:, :, [contradiction, entailment]])[:, :, 1]
         else:
             scores = _softmax(logits[:, :, entailment])
-        return Answers([_classification(labels, row) for row in scores], usage(tokenized, answer))
+        return Answers(
+            [_classification(labels, row) for row in scores], _per_text(usage(tokenized, answer), len(labels))
+        )
 
     return Pending(future=future, assemble=assemble)
+
+
+def _per_text(of_pairs: Usage, num_labels: int) -> Usage:
+    """Add up what the pairs of each text cost."""
+    texts = [slice(start, start + num_labels) for start in range(0, len(of_pairs.num_tokens), num_labels)]
+    return replace(
+        of_pairs,
+        num_tokens=[sum(of_pairs.num_tokens[text]) for text in texts],
+        truncated=[any(of_pairs.truncated[text]) for text in texts],
+    )
 
 
 def _tokenize(core: Core, texts: Any, *, truncate: bool, param: str) -> list[TokenizedText]:

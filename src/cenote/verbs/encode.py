@@ -23,6 +23,7 @@ def encode(
     *,
     input_type: InputType | None = None,
     dimensions: int | None = None,
+    normalize: bool | None = None,
     multi_vector_dimensions: int | None = None,
     multi_vector_dtype: OutputDtype | None = None,
     return_tokens: bool = False,
@@ -36,14 +37,16 @@ def encode(
     """Run the model once over `texts` and give every one of `outputs`.
 
     Returns `Encoded`: `.dense` `(n, D)`, `.sparse` a `SparseVector` for each text, `.multi_vector` an array `(rows, D)`
-    for each text, `None` for what was not asked for. `dimensions` cuts the dense vectors, `multi_vector_dimensions` the
-    others, `multi_vector_dtype` may be `"float16"`, `return_tokens` adds the token strings to the sparse vectors.
-    `param` is the name that errors give to `texts`. Raises `UnsupportedTaskError` for an output that the model does not
-    have.
+    for each text, `None` for what was not asked for. `dimensions` cuts the dense vectors and `normalize` is theirs,
+    `multi_vector_dimensions` cuts the others, `multi_vector_dtype` may be `"float16"`, `return_tokens` adds the token
+    strings to the sparse vectors. `truncate`, `long_texts` and `chunk_overlap` are those of `embed`; "chunk" is for
+    dense vectors alone. `param` is the name that errors give to `texts`. Raises `UnsupportedTaskError` for an output
+    that the model does not have.
     """
     outputs = tuple(dict.fromkeys(outputs))
     sizes = {"dense": dimensions, "multi_vector": multi_vector_dimensions}
     params = [_params(output, sizes.get(output), multi_vector_dtype) for output in outputs]
+    params = [replace(each, use_activation=normalize) if each.task == "embed" else each for each in params]
     if not params:
         raise InputError(f"name at least one of {', '.join(OUTPUT_TASKS)}", param="outputs")
     policy = LongTextPolicy.of(truncate, long_texts, chunk_overlap)
@@ -58,7 +61,7 @@ def encode(
     options = EncodeOptions(input_type=input_type, prompt_name=prompt_name, prompt=prompt, param=param)
     read = read_texts(core, texts, options, policy)
     future = core.submit(read.sequences, core.task_params(params, read.sequences))
-    normalized = core.spec.embed is not None and core.spec.embed.normalize
+    normalized = core.spec.embed is not None and core.spec.embed.normalize if normalize is None else normalize
 
     def assemble(answer: Answer) -> Encoded:
         return Encoded(
