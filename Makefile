@@ -39,10 +39,11 @@ format: $(DEV_STAMP) ## Format the code and apply the linter's safe fixes
 	$(BIN)/ruff check --fix .
 	$(BIN)/ruff format .
 
-bench: $(DEV_STAMP) ## Measure offline and online speed; results go to benchmarks/results
+bench: $(DEV_STAMP) ## Measure offline and online speed and run the soak; results go to benchmarks/results
 	@$(FETCH) all-MiniLM-L6-v2 > /dev/null
 	$(BIN)/python benchmarks/offline.py $(ARGS)
 	$(BIN)/python benchmarks/online.py $(ARGS)
+	$(BIN)/python benchmarks/soak.py
 
 bench-online: $(DEV_STAMP) ## Measure the sync-free runner against what it replaces, on BGE-M3's shape
 	$(BIN)/python benchmarks/online_variants.py $(ARGS)

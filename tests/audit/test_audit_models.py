@@ -9,8 +9,9 @@ from shutil import copytree
 
 import pytest
 import torch
+from transformers import AutoModel
 
-from cenote.audit import audit_model
+from cenote.audit import audit_model, audit_pooler
 from cenote.audit.known import read_known
 from cenote.checkpoint import ModelSpec, read_checkpoint
 from cenote.checkpoint.spec import (
@@ -149,3 +150,28 @@ def test_a_fault_in_a_model_is_found(checkpoint: CheckpointFactory, monkeypatch:
 
 def test_each_known_place_has_a_reason_and_an_origin() -> None:
     assert all(known.reason and known.origin for known in read_known())
+
+
+PLAIN_WAITS = {
+    "mpnet": ("masking_utils.py", "reads_value"),
+    "deberta-v2": ("modeling_deberta_v2.py", "blocking_copy"),
+}
+
+
+@pytest.mark.parametrize("family", PLAIN_WAITS)
+def test_what_plain_transformers_waits_for_is_found(checkpoint: CheckpointFactory, family: str) -> None:
+    """The places that Cenote's own way of running these families goes around."""
+    model = AutoModel.from_pretrained(checkpoint(family))
+
+    class Plain(torch.nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.model = model
+
+        def forward(self, hidden_states: torch.Tensor, pooling_metadata: object) -> torch.Tensor:
+            ids = torch.ones((1, len(hidden_states)), dtype=torch.int64, device=hidden_states.device)
+            output: torch.Tensor = self.model(input_ids=ids, attention_mask=torch.ones_like(ids))[0]
+            return output
+
+    found = {(Path(each.place.file).name, each.kind) for each in audit_pooler(Plain).findings}
+    assert PLAIN_WAITS[family] in found

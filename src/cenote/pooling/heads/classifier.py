@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import partial
 
 import torch
 from torch import nn
@@ -71,10 +72,16 @@ class TokenClassifierPoolerHead(nn.Module):
         """Every caller's wish that the task knows can be met."""
 
     def forward(self, pooled_data: TokenRows, pooling_metadata: PoolingMetadata) -> TokenRows:
-        params = of_present(pooled_data, pooling_metadata.pooling_params)
-        return map_packed(pooled_data, lambda rows, counts: self._finish(rows, params, counts))
+        """Finish all rows at once; where texts have chosen unlike numbers of columns, width by width."""
+        finished = list(pooled_data)
+        for width in dict.fromkeys(each.shape[1] for each in pooled_data if each is not None):
+            rows = [each if each is not None and each.shape[1] == width else None for each in pooled_data]
+            params = of_present(rows, pooling_metadata.pooling_params)
+            done = map_packed(rows, partial(self._finish, params))
+            finished = [old if new is None else new for old, new in zip(finished, done, strict=True)]
+        return finished
 
-    def _finish(self, rows_NH: torch.Tensor, params: list[PoolingParams], counts: list[int]) -> torch.Tensor:
+    def _finish(self, params: list[PoolingParams], rows_NH: torch.Tensor, counts: list[int]) -> torch.Tensor:
         logits_NC = self.options.calibrate(self.classifier(rows_NH.float()).float())
         wishes = RowOptions.of(params, logits_NC.shape[1], self.options.use_activation)
         return wishes.repeated(counts).activate(self.activation, logits_NC)
