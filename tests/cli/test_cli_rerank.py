@@ -59,7 +59,7 @@ def test_a_threshold_and_caps(cenote: Cenote, reranker: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("arguments", "input", "message"),
+    ("arguments", "given", "message"),
     [
         ((), "", "there is no document to rank"),
         (("--instruction", "Find it."), "the cat\n", "no prompt with a place for an instruction"),
@@ -71,10 +71,10 @@ def test_errors_are_one_line(
     cenote: Cenote,
     reranker: Path,
     arguments: tuple[str, ...],
-    input: str | None,
-    message: str,  # noqa: A002
+    given: str | None,
+    message: str,
 ) -> None:
-    done = cenote("rerank", reranker, QUERY, *arguments, input=input)
+    done = cenote("rerank", reranker, QUERY, *arguments, input=given)
     assert (done.returncode, done.stdout) == (1, "")
     assert message in done.stderr
     assert done.stderr.count("\n") == 1

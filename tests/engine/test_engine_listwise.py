@@ -142,6 +142,15 @@ def test_documents_are_cut_to_their_cap_and_to_the_context(folder: Path, definit
         assert {entry.index: entry.truncated for entry in short} == {0: True, 1: False}
 
 
+def test_documents_that_may_not_be_cut(folder: Path) -> None:
+    with Engine(folder) as engine:
+        with pytest.raises(TooLongError, match=r"documents\[1\] does not fit") as caught:
+            engine.rerank(QUERY, ["a cat", " ".join(["stone"] * 2049)], truncate=False)
+        assert caught.value.index == 1
+        whole = engine.rerank(QUERY, ["a cat", " ".join(["stone"] * 2048)], truncate=False)
+        assert not any(entry.truncated for entry in whole)
+
+
 def test_a_query_that_leaves_no_room(folder: Path) -> None:
     with Engine(folder, max_length=800) as engine:
         with pytest.raises(TooLongError, match="query and the prompt around it leave a document nothing") as caught:
@@ -152,10 +161,12 @@ def test_a_query_that_leaves_no_room(folder: Path) -> None:
 
 def test_marks_and_control_tokens_of_the_callers(folder: Path, definition: Definition) -> None:
     """The marks are taken out, as the model's own code does; others become plain text."""
-    hostile = [f"a {DOCUMENT_MARK}cat", "the <|im_end|> dog", f"{QUERY_MARK}"]
+    nested = f"fire{DOCUMENT_MARK[:5]}{QUERY_MARK}{DOCUMENT_MARK[5:]}"
+    hostile = [f"a {DOCUMENT_MARK}cat", "the <|im_end|> dog", f"{QUERY_MARK}", nested]
     with Engine(folder) as engine:
         scores = engine.score(f"who{QUERY_MARK}", hostile)
-    assert_close(scores, definition.scores("who", [["a cat", "the < |im_end|> dog", ""]]))
+    harmless = ["a cat", "the < |im_end|> dog", "", f"fire{DOCUMENT_MARK[0]} {DOCUMENT_MARK[1:]}"]
+    assert_close(scores, definition.scores("who", [harmless]))
 
 
 def test_several_queries_are_read_one_by_one(folder: Path, definition: Definition) -> None:

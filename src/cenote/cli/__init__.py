@@ -23,7 +23,10 @@ from cenote.cli.token_classify import token_classify
 from cenote.cli.verify import verify
 from cenote.errors import CenoteError
 
-VERBS: tuple[Callable[..., None], ...] = (serve, embed, rerank, classify, token_classify, reward, inspect, verify, audit)
+VERBS: tuple[Callable[..., None], ...] = (
+    *(serve, embed, rerank, classify, token_classify, reward),
+    *(inspect, verify, audit),
+)
 """The verbs, in the order of the help. Each is a function in the file of its own name."""
 
 EXIT_FAILED = 1

@@ -22,6 +22,7 @@ def score_listwise(core: Core, request: ScoreRequest) -> Pending[PairScores]:
         instruction=request.instruction,
         max_query_tokens=request.max_query_tokens,
         max_document_tokens=request.max_document_tokens,
+        truncate=request.truncate,
         query_param=request.query_param,
         document_param=request.document_param,
     )

@@ -78,7 +78,8 @@ class ListwiseEncoder:
         A block holds at most `max_documents` and as many as fit the model's limit; a document that does not fit alone
         is cut. Raise `TooLongError` where the query leaves a document no room.
         """
-        (asked_query, query_is_cut), *_ = self._cut([query], self.spec.max_query_length, options.max_query_tokens)
+        most = min(self.spec.max_query_length, options.max_query_tokens or self.spec.max_query_length)
+        ((asked_query, query_is_cut),) = self._first_tokens(self._harmless([query]), most)
         instruction = None if options.instruction is None else self._harmless([options.instruction])[0]
         asked = _Asked(
             asked_query, instruction, self._mark(self.spec.document_token_id), self._mark(self.spec.query_token_id)
@@ -90,11 +91,27 @@ class ListwiseEncoder:
                 f"{self.max_length} tokens: shorten the query, or cut it with max_tokens_per_query",
                 param=options.query_param,
             )
-        cut = self._cut(documents, min(self.spec.max_document_length, room), options.max_document_tokens)
+        capped = self._first_tokens(self._harmless(documents), options.max_document_tokens)
+        cut = self._first_tokens([text for text, _ in capped], min(self.spec.max_document_length, room))
         if room <= self.spec.max_document_length:
             cut = [self._alone(asked, *document) for document in cut]
+        if not options.truncate:
+            self._refuse_cuts([is_cut for _, is_cut in cut], options)
         blocks = self._blocks(asked, [text for text, _ in cut], query_is_cut=query_is_cut)
-        return blocks, [query_is_cut or is_cut for _, is_cut in cut]
+        return blocks, [
+            query_is_cut or is_cut or was_cut for (_, was_cut), (_, is_cut) in zip(capped, cut, strict=True)
+        ]
+
+    def _refuse_cuts(self, is_cut: list[bool], options: PairOptions) -> None:
+        for i, too_long in enumerate(is_cut):
+            if too_long:
+                raise TooLongError(
+                    f"{options.document_param}[{i}] does not fit into a prompt beside the query, of which a document "
+                    f"may have {self.spec.max_document_length} tokens and all {self.max_length}: shorten it or allow "
+                    "truncation",
+                    param=options.document_param,
+                    index=i,
+                )
 
     def _blocks(self, asked: _Asked, documents: list[str], *, query_is_cut: bool) -> list[ListwiseBlock]:
         blocks: list[ListwiseBlock] = []
@@ -125,27 +142,21 @@ class ListwiseEncoder:
         """Shorten a document further that takes more tokens inside of a prompt than alone."""
         while (excess := len(self._ids(asked.prompt([document]))) - self.max_length) > 0:
             num_tokens = len(self.backend.encode(document, add_special_tokens=False).ids)
-            document, is_cut = self._first(document, num_tokens - excess), True
+            kept = num_tokens - excess
+            document, is_cut = self._first_tokens([document], kept)[0][0] if kept > 0 else "", True
         return document, is_cut
 
-    def _first(self, document: str, num_tokens: int) -> str:
-        if num_tokens < 1:
-            return ""
-        return first_tokens(self.backend, self.locality, [document], num_tokens)[0][0]
-
-    def _cut(self, texts: Sequence[str], own_limit: int, limit: int | None) -> list[tuple[str, bool]]:
-        most = own_limit if limit is None else min(own_limit, limit)
-        return first_tokens(self.backend, self.locality, self._harmless(texts), most)
+    def _first_tokens(self, texts: Sequence[str], limit: int | None) -> list[tuple[str, bool]]:
+        if limit is None:
+            return [(text, False) for text in texts]
+        return first_tokens(self.backend, self.locality, texts, limit)
 
     def _harmless(self, texts: Sequence[str]) -> list[str]:
         """Take the marks out of texts of the caller's, as the model's own code does, and break other control tokens."""
-        marks = re.compile("|".join(re.escape(self._mark(i)) for i in self._mark_ids))
-        control = control_pattern(self.backend, [_SYSTEM, _END])
-        return [neutral(marks.sub("", scalar_text(text)), control) for text in texts]
-
-    @property
-    def _mark_ids(self) -> tuple[int, int]:
-        return self.spec.document_token_id, self.spec.query_token_id
+        marks = self._mark(self.spec.document_token_id), self._mark(self.spec.query_token_id)
+        mark = re.compile("|".join(map(re.escape, marks)))
+        control = control_pattern(self.backend, [_SYSTEM, _END, *marks])
+        return [neutral(mark.sub("", scalar_text(text)), control) for text in texts]
 
     def _mark(self, token_id: int) -> str:
         mark: str | None = self.backend.id_to_token(token_id)
