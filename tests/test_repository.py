@@ -132,7 +132,8 @@ def test_make_targets_of_the_documents_exist() -> None:
 
 
 def test_every_verb_of_the_command_line_is_in_the_readme() -> None:
-    missing = [verb.__name__ for verb in VERBS if f"`cenote {verb.__name__}" not in README]
+    names = [verb.__name__.replace("_", "-") for verb in VERBS]
+    missing = [name for name in names if f"`cenote {name}" not in README]
     assert missing == []
 
 
