@@ -82,6 +82,20 @@ def test_equal_to_the_formula_on_the_references_vectors(colbert: Path) -> None:
         assert {entry.index: entry.truncated for entry in engine.rerank(query, DOCUMENTS)}[5]
 
 
+@pytest.mark.parametrize("input_type", ["query", "document", None])
+def test_encode_gives_the_references_vectors(colbert: Path, input_type: Any) -> None:
+    """BL-15: as many vectors as the reference, in values too; a text of no given type is a document's skiplist's."""
+    reference = MultiVectorEncoder(str(colbert), device="cpu")
+    encode = {"query": reference.encode_query, "document": reference.encode_document, None: reference.encode}
+    expected = [np.asarray(encode[input_type]([text])[0]) for text in DOCUMENTS]
+    with Engine(colbert) as engine:
+        got = engine.encode(DOCUMENTS, outputs=["multi_vector"], input_type=input_type).multi_vector
+    assert got is not None
+    for ours, theirs in zip(got, expected, strict=True):
+        assert ours.shape == theirs.shape
+        assert_close(ours, theirs)
+
+
 def test_several_queries_at_once(colbert: Path) -> None:
     queries = ["machine learning", "the cat", "hello", "river", "a", "the cat"]
     with Engine(colbert) as engine:

@@ -292,7 +292,7 @@ class TextEncoder:
             num_keys=len(ids),
             truncated=num_kept < content.length,
             num_prompt_tokens=self._num_prompt_rows(plan, num_lost=content.length - num_kept),
-            input_type=plan.options.input_type,
+            input_type=plan.options.input_type or (None if plan.options.raw else "document"),
             offsets=_offsets(content, plan),
         )
 
