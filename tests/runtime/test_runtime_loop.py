@@ -47,9 +47,7 @@ def ids(*lengths: int) -> list[list[int]]:
 def submit(engine: Engine, texts: list[list[int]]) -> Request:
     request = Request(
         sequences=[
-            Sequence(
-                token_ids=np.array(text), params={"embed": PoolingParams(task="embed")}, num_keys=len(text)
-            )
+            Sequence(token_ids=np.array(text), params={"embed": PoolingParams(task="embed")}, num_keys=len(text))
             for text in texts
         ]
     )
