@@ -4,15 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
-from functools import partial
 
 import pytest
 import torch
 
 from cenote.audit.clean import read_clean_ops
 from cenote.audit.judge import Judge
-from cenote.audit.model import DTYPES, model_steps
-from cenote.audit.options import wishes
+from cenote.audit.model import DTYPES, asked_of, model_steps
 from cenote.audit.watch import SyncWatch
 from cenote.checkpoint import read_checkpoint
 from cenote.models.load import load_model
@@ -42,8 +40,7 @@ def test_no_step_waits(checkpoint: CheckpointFactory, family: str, dtype: torch.
     model = load_model(spec, dtype=dtype, device=device.torch_device)
     runner = ModelRunner(model, build_pooler(spec, model, any_dimensions=True), device)
     watch = SyncWatch(Judge("cuda", read_clean_ops()))
-    asked = {task: wishes(task, partial(runner.pooler.verify_params, task)) for task in spec.tasks}
-    for _, pieces in model_steps(runner, spec, asked):
+    for _, pieces in model_steps(runner, spec, asked_of(runner, spec)):
         runner.launch(pieces).result()
         with watch, syncs_are_errors():
             in_flight = runner.launch(pieces)

@@ -19,7 +19,7 @@ from cenote.audit.report import Report
 from cenote.audit.watch import SyncWatch
 from cenote.checkpoint.spec import ModelSpec
 from cenote.models.load import load_model
-from cenote.params import PoolingParams, Task, TaskParams
+from cenote.params import PoolingParams, QueryVectors, Task, TaskParams
 from cenote.pooling.build import build_pooler
 from cenote.runtime.device_meta import MetaDevice
 from cenote.runtime.request import Piece, Sequence, SequenceState
@@ -46,7 +46,7 @@ def audit_model(spec: ModelSpec, dtypes: Many[torch.dtype] = DTYPES) -> Report:
 
 def run_steps(runner: ModelRunner, spec: ModelSpec, watch: SyncWatch) -> Iterator[str]:
     """Run every step under `watch` and yield its name: whole steps first, then the poolers alone, option by option."""
-    asked = {task: wishes(task, partial(runner.pooler.verify_params, task)) for task in spec.tasks}
+    asked = asked_of(runner, spec)
     for name, pieces in model_steps(runner, spec, asked):
         with watch:
             runner.launch(pieces).result()
@@ -56,6 +56,15 @@ def run_steps(runner: ModelRunner, spec: ModelSpec, watch: SyncWatch) -> Iterato
             alone = Chunked(runner.pooler, task, runner.model.hidden_size, runner.model.dtype)
             yield from whole_steps(alone, asked[task], watch)
             yield from chunked_steps(alone, watch)
+
+
+def asked_of(runner: ModelRunner, spec: ModelSpec) -> dict[Task, list[PoolingParams]]:
+    """Return what callers can wish of each task; documents may also be scored against a query's vectors."""
+    asked = {task: wishes(task, partial(runner.pooler.verify_params, task)) for task in spec.tasks}
+    if spec.token_embed is not None:
+        query = QueryVectors(np.zeros((3, spec.token_embed.dimensions), dtype=np.float32))
+        asked["token_embed"].append(PoolingParams(task="token_embed", input_type="document", query_vectors=query))
+    return asked
 
 
 def model_steps(

@@ -22,6 +22,7 @@ def wishes(task: Task, verify: Verify) -> list[PoolingParams]:
         PoolingParams(task=task, use_activation=False),
         PoolingParams(task=task, use_activation=True),
         PoolingParams(task=task, dimensions=2),
+        PoolingParams(task=task, output_dtype="float16"),
         PoolingParams(task=task, input_type="query"),
         PoolingParams(task=task, input_type="document"),
         PoolingParams(task=task, num_skipped_tokens=1),
@@ -39,7 +40,8 @@ def wishes(task: Task, verify: Verify) -> list[PoolingParams]:
 def describe(params: PoolingParams) -> str:
     """Return the task and the options that are set."""
     options = {field.name: (getattr(params, field.name), field.default) for field in fields(params)}
-    chosen = [f"{name}={value}" for name, (value, default) in options.items() if name != "task" and value != default]
+    changed = {name: value for name, (value, default) in options.items() if name != "task" and value != default}
+    chosen = [f"{name}={value}" if isinstance(value, int | str | tuple) else name for name, value in changed.items()]
     return " ".join([str(params.task), *chosen])
 
 
