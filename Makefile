@@ -43,6 +43,7 @@ bench: $(DEV_STAMP) ## Measure offline and online speed and run the soak; result
 	@$(FETCH) all-MiniLM-L6-v2 > /dev/null
 	$(BIN)/python benchmarks/offline.py $(ARGS)
 	$(BIN)/python benchmarks/online.py $(ARGS)
+	$(BIN)/python benchmarks/rerank.py
 	$(BIN)/python benchmarks/soak.py
 
 bench-online: $(DEV_STAMP) ## Measure the sync-free runner against what it replaces, on BGE-M3's shape

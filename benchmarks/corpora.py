@@ -46,6 +46,7 @@ class Lengths:
 CORPORA: dict[str, Lengths] = {
     "short": Lengths(median=7, sigma=0.35, shortest=2, longest=20),
     "query": Lengths(median=17, sigma=0.3, shortest=8, longest=40),
+    "passage": Lengths(median=116, sigma=0.15, shortest=80, longest=170),
     "mixed": Lengths(median=42, sigma=0.8, shortest=3, longest=165),
     "long": Lengths(median=230, sigma=0.2, shortest=150, longest=400),
 }

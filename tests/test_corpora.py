@@ -9,7 +9,9 @@ from corpora import CORPORA, make_texts
 from fetch_models import ensure
 
 
-@pytest.mark.parametrize(("corpus", "mean_tokens"), [("short", 12), ("query", 25), ("mixed", 72), ("long", 305)])
+@pytest.mark.parametrize(
+    ("corpus", "mean_tokens"), [("short", 12), ("query", 25), ("passage", 150), ("mixed", 72), ("long", 305)]
+)
 def test_mean_tokens(corpus: str, mean_tokens: int) -> None:
     tokenizer = Tokenizer.from_file(str(ensure("all-MiniLM-L6-v2") / "tokenizer.json"))
     tokenizer.no_truncation()
