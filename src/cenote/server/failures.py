@@ -9,7 +9,15 @@ from typing import Any
 
 from starlette.exceptions import HTTPException
 
-from cenote.errors import BusyError, CenoteError, InputError, MediaTypeError, TooLongError, UnknownModelError
+from cenote.errors import (
+    BusyError,
+    CenoteError,
+    InputError,
+    MediaTypeError,
+    TooLongError,
+    UnknownModelError,
+    UnsupportedTaskError,
+)
 
 MAX_MESSAGE_CHARACTERS = 1000
 
@@ -82,6 +90,8 @@ def _input_code(error: InputError) -> str | None:
         return "context_length_exceeded"
     if isinstance(error, UnknownModelError):
         return "model_not_found"
+    if isinstance(error, UnsupportedTaskError):
+        return "unsupported_task"
     return "unsupported_media_type" if isinstance(error, MediaTypeError) else None
 
 

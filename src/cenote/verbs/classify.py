@@ -15,7 +15,7 @@ from cenote.outputs import Answers, Classification, Usage
 from cenote.params import PoolingParams
 from cenote.runtime.request import Answer
 from cenote.text.inputs import Texts
-from cenote.text.options import EncodeOptions, PairOptions
+from cenote.text.options import EncodeOptions, PairOptions, TruncationSide
 from cenote.text.tokenized import TokenizedText
 
 ENTAILMENT = "entail"
@@ -28,16 +28,20 @@ def classify(
     *,
     raw_scores: bool = False,
     truncate: bool = True,
+    truncation_side: TruncationSide | None = None,
+    max_tokens: int | None = None,
     param: str = "texts",
 ) -> Pending[Answers[Classification]]:
     """Label each text, or each pair of texts, with the checkpoint's own labels.
 
     Scores are probabilities as the checkpoint asks for them (softmax over the labels, or a sigmoid for each); with
-    `raw_scores` they are the logits. `.label` is the one with the highest score.
+    `raw_scores` they are the logits. `.label` is the one with the highest score. A text over the limit, which
+    `max_tokens` lowers, is cut at `truncation_side` or, where `truncate` is off, refused.
     """
     params = PoolingParams(task="classify", use_activation=False if raw_scores else None)
     core.check(params)
-    tokenized = _tokenize(core, texts, truncate=truncate, param=param)
+    options = EncodeOptions(truncate=truncate, truncation_side=truncation_side, max_length=max_tokens, param=param)
+    tokenized = _tokenize(core, texts, options)
     future = core.submit(tokenized, core.task_params([params], tokenized))
     assert core.spec.classify is not None
     labels = core.spec.classify.labels
@@ -97,12 +101,18 @@ def _per_text(of_pairs: Usage, num_labels: int) -> Usage:
     )
 
 
-def _tokenize(core: Core, texts: Any, *, truncate: bool, param: str) -> list[TokenizedText]:
+def _tokenize(core: Core, texts: Any, options: EncodeOptions) -> list[TokenizedText]:
     if not _are_pairs(texts):
-        return core.encoder.encode(texts, EncodeOptions(truncate=truncate, param=param))
+        return core.encoder.encode(texts, options)
     first, second = [pair[0] for pair in texts], [pair[1] for pair in texts]
-    options = PairOptions(truncate=truncate, query_param=param, document_param=param)
-    return core.encoder.encode_pairs(first, second, options)
+    of_pairs = PairOptions(
+        truncate=options.truncate,
+        truncation_side=options.truncation_side,
+        max_length=options.max_length,
+        query_param=options.param,
+        document_param=options.param,
+    )
+    return core.encoder.encode_pairs(first, second, of_pairs)
 
 
 def _are_pairs(texts: Any) -> bool:
@@ -134,9 +144,9 @@ def _nli_columns(core: Core) -> tuple[int, int]:
 
 def _hypotheses(labels: Many[str], template: str) -> list[str]:
     if isinstance(labels, str) or not labels:
-        raise InputError("give at least one label, as a list", param="labels")
+        raise InputError("labels must be a list of at least one label", param="labels")
     if len(set(labels)) < len(labels):
-        raise InputError("a label stands twice in the list", param="labels")
+        raise InputError("labels has a label twice", param="labels")
     if template.format("a") == template.format("b"):
         raise InputError(f"the template {template!r} has no {{}} for the label", param="hypothesis_template")
     return [template.format(label) for label in labels]

@@ -8,14 +8,16 @@ from dataclasses import replace
 import numpy as np
 import numpy.typing as npt
 
-from cenote.core import Core, Pending
+from cenote.core import Core, Pending, usage
 from cenote.errors import InputError
-from cenote.outputs import SparseVector
+from cenote.outputs import Answers, SparseVector
 from cenote.params import PoolingParams, Task, TaskParams
 from cenote.runtime.request import Answer
 from cenote.text.inputs import Texts
-from cenote.text.options import EncodeOptions
+from cenote.text.options import EncodeOptions, TruncationSide
 from cenote.text.tokenized import TokenizedText
+
+Pooled = npt.NDArray[np.generic] | SparseVector
 
 
 def pool(
@@ -24,22 +26,28 @@ def pool(
     task: Task,
     params: PoolingParams | Many[PoolingParams] | None = None,
     *,
+    truncate: bool = False,
+    truncation_side: TruncationSide | None = None,
+    max_tokens: int | None = None,
     param: str = "texts",
-) -> Pending[list[npt.NDArray[np.generic] | SparseVector]]:
+) -> Pending[Answers[Pooled]]:
     """Pool `texts` for `task` without prompts, markers or expansion: one array for each text.
 
-    `params` are one `PoolingParams` for all texts or one for each. A text over the limit is refused, never cut.
-    Sparse tasks give a `SparseVector` for each text.
+    `params` are one `PoolingParams` for all texts or one for each. A text over the limit, which `max_tokens` lowers, is
+    refused unless `truncate` allows to cut it at `truncation_side`. Sparse tasks give a `SparseVector` for each text.
     """
     each = [params] if isinstance(params, PoolingParams) else list(params or [PoolingParams()])
     each = [replace(one, task=task) for one in each]
     for one in each:
         core.check(one)
-    tokenized = core.encoder.encode(texts, EncodeOptions(raw=True, truncate=False, param=param))
+    options = EncodeOptions(
+        raw=True, truncate=truncate, truncation_side=truncation_side, max_length=max_tokens, param=param
+    )
+    tokenized = core.encoder.encode(texts, options)
     future = core.submit(tokenized, _for_each(core, each, tokenized))
 
-    def assemble(answer: Answer) -> list[npt.NDArray[np.generic] | SparseVector]:
-        return [results[task] for results in answer.results]
+    def assemble(answer: Answer) -> Answers[Pooled]:
+        return Answers([results[task] for results in answer.results], usage(tokenized, answer))
 
     return Pending(future=future, assemble=assemble)
 
