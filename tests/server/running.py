@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import asyncio
 import threading
-from collections.abc import Iterator, Mapping
+from collections.abc import Awaitable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
+from typing import TypeVar
 
 import httpx
 import openai
@@ -16,6 +18,16 @@ from cenote.server.app import create_app
 from cenote.server.listen import bind, make_server, url_of
 
 TIMEOUT_SECONDS = 30.0
+T = TypeVar("T")
+
+
+def ask(answer: Awaitable[T]) -> T:
+    """Wait for an engine's answer, in an event loop of its own."""
+
+    async def wait() -> T:
+        return await answer
+
+    return asyncio.run(wait())
 
 
 @dataclass(frozen=True)

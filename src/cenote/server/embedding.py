@@ -9,7 +9,7 @@ from typing import Any
 from cenote.core import EngineInfo
 from cenote.engine import AsyncEngine
 from cenote.errors import InputError
-from cenote.outputs import Embeddings, Encoded, SparseVector
+from cenote.outputs import Answers, Chunks, Embeddings, Encoded, SparseVector
 from cenote.params import OUTPUT_TASKS, Output, OutputDtype
 from cenote.server.dialect import Call
 from cenote.server.encodings import Encoding, Row
@@ -101,6 +101,26 @@ async def encode(
     return name, encoded
 
 
+async def embed_pieces(call: Call, request: EmbedRequest, texts: list[Any]) -> tuple[str, Answers[Chunks]]:
+    """Embed the pieces of each of `texts` in their context (late chunking); `request.texts` is not read.
+
+    A text over the limit is read in several contexts, or refused where `truncate` is off.
+    """
+    name, engine = prepare(call, request)
+    input_type, prompt_name = prompt_of(request, engine.info)
+    found = await engine.embed_chunks(
+        texts,
+        input_type=input_type,
+        prompt_name=prompt_name,
+        dimensions=request.dimensions,
+        normalize=request.normalize,
+        long_texts="error" if request.truncate is False else "chunk",
+        param=request.texts_param,
+    )
+    call.record.add(found.usage)
+    return name, found
+
+
 def prepare(call: Call, request: EmbedRequest) -> tuple[str, AsyncEngine]:
     """Return the model that a request means. Raises `InputError` for what the engine does not check."""
     name, engine = find_model(call, request.model)
@@ -135,12 +155,12 @@ def check_number(texts: object, param: str, call: Call, max_items: int | None = 
 
 
 def embedding_items(rows: Sequence[Row], truncated: Sequence[bool], call: Call) -> list[dict[str, Any]]:
-    """Return the items of OpenAI's `data`; one whose text was cut says so, where the answer may have such a field."""
+    """Return the items of OpenAI's `data`; those that were cut say so, where the answer may have such a field."""
     items: list[dict[str, Any]] = [
         {"object": "embedding", "index": index, "embedding": row} for index, row in enumerate(rows)
     ]
     if not call.exact:
-        for item, is_cut in zip(items, truncated, strict=True):
+        for item, is_cut in zip(items, truncated, strict=False):
             if is_cut:
                 item["truncated"] = True
     return items

@@ -109,9 +109,9 @@ def _as_input_error(error: ValidationError) -> InputError:
     name, *inner = errors[0]["loc"]
     if errors[0]["type"] == "missing" and not inner:
         return InputError(f"`{name}` is required", param=str(name))
-    # A field of several types has one error for each of them.
-    of_field = [each for each in errors if each["loc"][0] == name]
-    item = inner[0] if len(of_field) == 1 and inner and isinstance(inner[0], int) else None
-    reasons = [each["msg"].removeprefix("Input ") for each in of_field]
-    place = f"{name}" if item is None else f"{name}[{item}]"
-    return InputError(f"`{place}` {', or '.join(reasons)}", param=str(name), index=item)
+    item = inner[0] if inner and isinstance(inner[0], int) else None
+    place = (name,) if item is None else (name, item)
+    # A value of several types has one error for each of them.
+    reasons = [each["msg"].removeprefix("Input ") for each in errors if each["loc"][: len(place)] == place]
+    written = f"{name}" if item is None else f"{name}[{item}]"
+    return InputError(f"`{written}` {', or '.join(reasons)}", param=str(name), index=item)

@@ -56,8 +56,8 @@ def encode(
             "ask for outputs=('dense',), or cut the texts yourself",
             param="long_texts",
         )
-    for each in params:
-        core.check(each)
+    for output, each in zip(outputs, params, strict=True):
+        _check(core, output, each)
     options = EncodeOptions(input_type=input_type, prompt_name=prompt_name, prompt=prompt, param=param)
     read = read_texts(core, texts, options, policy)
     future = core.submit(read.sequences, core.task_params(params, read.sequences))
@@ -82,6 +82,16 @@ def _params(output: Output, dimensions: int | None, multi_vector_dtype: OutputDt
         dimensions=dimensions,
         output_dtype=multi_vector_dtype if output == "multi_vector" else None,
     )
+
+
+def _check(core: Core, output: Output, params: PoolingParams) -> None:
+    try:
+        core.check(params)
+    except InputError as error:
+        if output != "multi_vector" or error.param != "dimensions":
+            raise
+        message = str(error).replace("dimensions", "multi_vector_dimensions", 1)
+        raise InputError(message, param="multi_vector_dimensions") from None
 
 
 def _sparse(core: Core, answer: Answer, return_tokens: bool) -> list[SparseVector]:

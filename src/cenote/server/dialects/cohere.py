@@ -1,0 +1,263 @@
+"""Cohere's API: `POST /v1/embed`, `POST /v2/embed`, `POST /v1/rerank`, `POST /v2/rerank`."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Annotated, Any, Literal
+
+from pydantic import BaseModel, Field
+from starlette.responses import Response
+
+from cenote.errors import InputError
+from cenote.outputs import Embeddings
+from cenote.server.answers import json_response
+from cenote.server.dialect import Call, Dialect, Operation
+from cenote.server.embedding import EmbedRequest, embed, usage_of
+from cenote.server.encodings import Encoding, EncodingName
+from cenote.server.failures import Failure
+from cenote.server.ranking import RankRequest, rank, results_of
+from cenote.server.schemas import RankedDocument, RequestBody
+from cenote.text.options import TruncationSide
+from cenote.text.unicode import scalar_text
+
+MAX_TEXTS = 96
+"""Cohere's own limit, which its client keeps to by itself; it holds under the prefix only."""
+DOCUMENTS_OF_A_SEARCH_UNIT = 100
+
+Model = Annotated[str | None, Field(description="A served model; may be left out where there is only one.")]
+Truncate = Literal["NONE", "START", "END"]
+_SIDES: Mapping[str, TruncationSide] = {"START": "left", "END": "right"}
+
+
+class CohereEmbedBody(RequestBody):
+    """Texts to embed, as the first version of the API takes them."""
+
+    texts: list[str] | None = Field(None, description="Up to 96 texts, on the bare path more.")
+    images: list[str] | None = Field(None, description="Refused: the served models read text.")
+    model: Model = None
+    input_type: str | None = Field(
+        None, description="`search_query` or `search_document`; another use by the checkpoint's prompt of that name."
+    )
+    embedding_types: list[EncodingName] | None = Field(None, description="What to give; several at once if you like.")
+    truncate: Truncate | None = Field(None, description="Which end of a long text is cut: END (default), START, NONE.")
+    prompt_name: str | None = Field(None, description="Beyond Cohere: the checkpoint's prompt of this name.")
+
+
+class CohereContentPart(RequestBody):
+    type: str
+    text: str | None = None
+
+
+class CohereInput(RequestBody):
+    content: list[CohereContentPart]
+
+
+class CohereEmbedV2Body(CohereEmbedBody):
+    """Texts to embed, as the second version of the API takes them."""
+
+    inputs: list[CohereInput] | None = Field(None, description="Instead of `texts`: contents of one text part each.")
+    max_tokens: int | None = Field(
+        None, description="Cut texts to this many tokens, where the model's limit is larger."
+    )
+    output_dimension: int | None = Field(None, description="Keep this many first values (matryoshka).")
+    priority: int | None = Field(None, description="Taken and ignored.")
+
+
+class CohereRerankBody(RequestBody):
+    """A query and its documents. Fields of one version of the API are read in the other, too."""
+
+    query: str
+    documents: list[str | dict[str, Any]] = Field(description="Strings, or objects with a string `text`.")
+    model: Model = None
+    top_n: int | None = Field(None, description="Give only the best.")
+    rank_fields: list[str] | None = Field(None, description="The fields of objects that are read, one a line.")
+    return_documents: bool | None = Field(None, description="Whether the documents come back.")
+    max_tokens_per_doc: int | None = Field(None, description="Cut documents to this many tokens.")
+    max_chunks_per_doc: int | None = Field(None, description="Taken and ignored: a long document is cut.")
+    priority: int | None = Field(None, description="Taken and ignored.")
+
+
+class CohereEmbedAnswer(BaseModel):
+    """`embeddings` is a list of vectors where no `embedding_types` were asked for, else one list for each type."""
+
+    id: str
+    response_type: Literal["embeddings_floats", "embeddings_by_type"]
+    embeddings: list[list[float]] | dict[str, list[list[float]] | list[str]]
+    texts: list[str]
+    meta: dict[str, Any]
+
+
+class CohereRerankAnswer(BaseModel):
+    """The documents, the best one first. `model` and `usage` are there on the bare paths only."""
+
+    id: str
+    results: list[RankedDocument]
+    meta: dict[str, Any]
+    model: str | None = None
+    usage: dict[str, int] | None = None
+
+
+class CohereError(BaseModel):
+    message: str
+
+
+async def embed_v1(call: Call) -> Response:
+    """Embed texts; the answer is a list of vectors where no types are asked for."""
+    body: CohereEmbedBody = call.body
+    request = _request(body, _texts(body, None))
+    _, values = await embed(call, request)
+    answer = _answer(call, values, request.texts, "1")
+    if not body.embedding_types:
+        floats = Encoding().rows(values, "embedding_types")
+        return json_response(answer | {"response_type": "embeddings_floats", "embeddings": floats})
+    return json_response(answer | _by_type(values, body.embedding_types))
+
+
+async def embed_v2(call: Call) -> Response:
+    """Embed texts in each of the types that are asked for."""
+    body: CohereEmbedV2Body = call.body
+    request = _request(body, _texts(body, body.inputs), body.output_dimension, body.max_tokens)
+    _, values = await embed(call, request)
+    return json_response(
+        _answer(call, values, request.texts, "2") | _by_type(values, body.embedding_types or ["float"])
+    )
+
+
+async def rerank_v1(call: Call) -> Response:
+    """Rank documents, which come back where they are asked for."""
+    return await _ranked(call, "1", shows_documents=call.body.return_documents is True)
+
+
+async def rerank_v2(call: Call) -> Response:
+    """Rank documents, which never come back."""
+    return await _ranked(call, "2", shows_documents=False)
+
+
+async def _ranked(call: Call, version: str, *, shows_documents: bool) -> Response:
+    body: CohereRerankBody = call.body
+    request = RankRequest(
+        model=body.model,
+        query=body.query,
+        documents=body.documents,
+        top_n=body.top_n,
+        fields=body.rank_fields,
+        max_tokens_per_doc=body.max_tokens_per_doc,
+    )
+    name, ranking = await rank(call, request)
+    if not call.exact:
+        shows_documents = body.return_documents is not False
+    search_units = -(-len(body.documents) // DOCUMENTS_OF_A_SEARCH_UNIT)
+    answer = {
+        "id": call.record.request_id,
+        "results": results_of(ranking, body.documents if shows_documents else None),
+        "meta": {"api_version": {"version": version}, "billed_units": {"search_units": search_units}},
+    }
+    if not call.exact:
+        answer |= {"model": name, "usage": usage_of(ranking.usage.total_tokens)}
+    return json_response(answer)
+
+
+def _request(
+    body: CohereEmbedBody, texts: list[str], dimensions: int | None = None, max_tokens: int | None = None
+) -> EmbedRequest:
+    return EmbedRequest(
+        model=body.model,
+        texts=texts,
+        texts_param="texts",
+        encodings=[Encoding.named(name) for name in body.embedding_types or ()],
+        encoding_param="embedding_types",
+        input_type=body.input_type,
+        prompt_name=body.prompt_name,
+        dimensions=dimensions,
+        truncate=body.truncate != "NONE",
+        truncation_side=_SIDES.get(body.truncate or "END"),
+        max_tokens=max_tokens,
+        max_items=MAX_TEXTS,
+    )
+
+
+def _texts(body: CohereEmbedBody, inputs: Sequence[CohereInput] | None) -> list[str]:
+    """Return the texts of `texts` or of `inputs`, of which exactly one must be there, and no images."""
+    if body.images:
+        raise InputError("images are not read: the served models read text; give `texts`", param="images")
+    if body.texts is not None and inputs is not None:
+        raise InputError("give `texts` or `inputs`, not both", param="inputs")
+    if body.texts is not None:
+        return body.texts
+    if inputs is None:
+        raise InputError("`texts` is required", param="texts")
+    return [_text_of(each, index) for index, each in enumerate(inputs)]
+
+
+def _text_of(each: CohereInput, index: int) -> str:
+    texts = [part.text for part in each.content if part.type == "text"]
+    if len(each.content) != 1 or len(texts) != 1 or texts[0] is None:
+        raise InputError(
+            f"inputs[{index}].content must have one part of the type text: other parts are not read",
+            param="inputs",
+            index=index,
+        )
+    return texts[0]
+
+
+def _answer(call: Call, values: Embeddings, texts: list[str], version: str) -> dict[str, Any]:
+    tokens = {"input_tokens": sum(values.num_tokens)}
+    meta = {"api_version": {"version": version}, "billed_units": tokens}
+    if version == "2":
+        meta["tokens"] = tokens
+    return {"id": call.record.request_id, "texts": [scalar_text(text) for text in texts], "meta": meta}
+
+
+def _by_type(values: Embeddings, names: Sequence[EncodingName]) -> dict[str, Any]:
+    rows = {name: Encoding.named(name).rows(values, "embedding_types") for name in names}
+    return {"response_type": "embeddings_by_type", "embeddings": rows}
+
+
+def error_body(failed: Failure) -> dict[str, Any]:
+    """Return `{"message": ...}`."""
+    return {"message": failed.message}
+
+
+_WORDS = {"dimensions": "output_dimension", "max_length": "max_tokens"}
+
+COHERE = Dialect(
+    name="cohere",
+    operations=(
+        Operation(
+            method="POST",
+            path="/v1/embed",
+            handler=embed_v1,
+            summary="Embed texts (version 1)",
+            body=CohereEmbedBody,
+            answer=CohereEmbedAnswer,
+        ),
+        Operation(
+            method="POST",
+            path="/v2/embed",
+            handler=embed_v2,
+            summary="Embed texts (version 2)",
+            body=CohereEmbedV2Body,
+            answer=CohereEmbedAnswer,
+            words=_WORDS,
+        ),
+        Operation(
+            method="POST",
+            path="/v1/rerank",
+            aliases=("/rerank",),
+            handler=rerank_v1,
+            summary="Rank documents by their relevance to a query (version 1)",
+            body=CohereRerankBody,
+            answer=CohereRerankAnswer,
+        ),
+        Operation(
+            method="POST",
+            path="/v2/rerank",
+            handler=rerank_v2,
+            summary="Rank documents by their relevance to a query (version 2)",
+            body=CohereRerankBody,
+            answer=CohereRerankAnswer,
+        ),
+    ),
+    error_body=error_body,
+    failure_body=CohereError,
+)
