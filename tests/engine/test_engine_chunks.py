@@ -12,7 +12,7 @@ import torch
 from cenote import Engine, EngineError, PoolingParams
 from cenote.params import TaskParams
 from cenote.runtime.request import Request, Sequence
-from conftest import CheckpointFactory
+from tiny import CheckpointFactory
 from tolerances import assert_close
 
 CAUSAL = ["qwen2", "qwen3", "llama", "mistral", "gemma2", "gemma3_text"]

@@ -20,8 +20,7 @@ from transformers import (
 )
 
 from cenote import Engine, InputError, UnsupportedTaskError
-from conftest import CheckpointFactory
-from tiny import tiny_checkpoint
+from tiny import CheckpointFactory, tiny_checkpoint
 from tiny_tokenizers import VOCAB_SIZE
 from tolerances import assert_close
 

@@ -13,8 +13,7 @@ import torch
 
 from cenote import Engine, InputError, PoolingParams
 from cenote.runtime.device import CpuDevice, Event
-from conftest import CheckpointFactory
-from tiny import HIDDEN_SIZE
+from tiny import HIDDEN_SIZE, CheckpointFactory
 from tolerances import assert_close
 
 TEXTS = ["the quick brown fox", "a lazy dog and the fox", "home", ""]

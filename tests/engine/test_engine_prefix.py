@@ -11,7 +11,7 @@ from cenote import Engine
 from cenote.params import PoolingParams
 from cenote.runtime.prefix import MIN_SHARED_TOKENS, share_prefixes
 from cenote.runtime.request import Piece, Sequence
-from conftest import CheckpointFactory
+from tiny import CheckpointFactory
 from tolerances import assert_close
 
 CAUSAL = ["qwen2", "qwen3", "llama", "mistral", "gemma2", "gemma3_text"]

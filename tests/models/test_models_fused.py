@@ -8,7 +8,7 @@ from tiny_models import load_tiny, pack_for, random_texts, run_packed
 
 from cenote.models.backbone import PackedBackbone
 from cenote.models.fused import FUSED_TYPES, FusedBackbone
-from conftest import CheckpointFactory
+from tiny import CheckpointFactory
 from tolerances import assert_close
 
 TWINS = sorted(FUSED_TYPES - {"mpnet"})

@@ -20,7 +20,7 @@ from cenote.models import attention
 from cenote.models.attention_path import AttentionPath
 from cenote.models.graphs import BUCKETS, GraphedBackbone
 from cenote.models.load import LoadedModel
-from conftest import CheckpointFactory
+from tiny import CheckpointFactory
 from tolerances import assert_close
 
 

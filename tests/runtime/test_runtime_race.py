@@ -24,7 +24,7 @@ from cenote.runtime.late_tensor import LateTensor
 from cenote.runtime.request import Piece, Sequence, SequenceState
 from cenote.runtime.runner import InFlight, ModelRunner, batch_order
 from cenote.runtime.staging import BatchLayout, Staging
-from conftest import CheckpointFactory
+from tiny import CheckpointFactory
 
 
 class DelayedCudaDevice(CudaDevice):

@@ -21,8 +21,7 @@ from cenote.runtime.request import Piece, Sequence
 from cenote.runtime.runner import ModelRunner, batch_order
 from cenote.runtime.warmup import warm_up
 from cenote.transfer import async_tensor_h2d, is_pinned
-from conftest import CheckpointFactory
-from tiny import HIDDEN_SIZE
+from tiny import HIDDEN_SIZE, CheckpointFactory
 
 TASKS: tuple[Task, ...] = ("embed", "embed_sparse", "token_embed", "token_classify")
 MARKED = 77
