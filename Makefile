@@ -25,9 +25,9 @@ serve: $(SERVER_STAMP) ## Install, fetch the default model and serve it (HOST, P
 	@$(if $(filter models/all-MiniLM-L6-v2,$(MODEL)),$(FETCH) all-MiniLM-L6-v2 > /dev/null)
 	@exec $(BIN)/cenote serve $(MODEL) --host $(HOST) --port $(PORT) $(ARGS)
 
-test: $(DEV_STAMP) ## Run every test (ARGS go to pytest)
+test: $(DEV_STAMP) ## Run every test, one process for each core (ARGS go to pytest)
 	@$(FETCH) > /dev/null
-	$(BIN)/python -m pytest $(ARGS)
+	$(BIN)/python -m pytest -n auto $(ARGS)
 
 check: $(DEV_STAMP) ## Run the linter, the formatter's check, the type checker and the layer contracts
 	$(BIN)/ruff check .
