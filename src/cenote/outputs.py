@@ -114,7 +114,7 @@ class Ranked:
     """One document of a ranking.
 
     `index` is its place in the caller's list, `document` the caller's own object, `None` where documents were not asked
-    for. `truncated` says whether the model read only its beginning.
+    for. `truncated` says whether the model read only a part of it, or of its query.
     """
 
     index: int
