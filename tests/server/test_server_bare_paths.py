@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import json
+import re
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -68,6 +71,23 @@ def test_the_answer_has_all_of_the_exact_one(
     exact = kinds.http.post(f"/{dialect}{exact_path}", json=body, headers=headers)
     assert (bare.status_code, exact.status_code) == (200, 200), bare.text + exact.text
     assert contains(bare.json(), exact.json())
+
+
+def test_the_page_has_every_decision() -> None:
+    page = (Path(__file__).parents[2] / "docs" / "api" / "README.md").read_text(encoding="utf-8")
+    rows = [line.split("|") for line in page.splitlines() if line.startswith("| `/")]
+    for dialect in DIALECTS:
+        assert any(f"`/{dialect.name}`" in row[1] for row in rows), dialect.name
+    for (_, path), offers in PATHS.items():
+        for offer in offers if len(offers) > 1 else ():
+            named = {word for row in rows if f"`{path}`" in row[1] for word in re.findall(r"`(\w+)`", row[2])}
+            assert offer.operation.marks <= named, path
+
+
+def test_the_page_s_error_is_as_printed(kinds: RunningServer) -> None:
+    page = (Path(__file__).parents[2] / "docs" / "api" / "README.md").read_text(encoding="utf-8")
+    (printed,) = re.findall(r"```json\n(.*?)```", page, re.DOTALL)
+    assert kinds.http.post("/rerank", json={"documents": ["a"]}).json() == json.loads(printed)
 
 
 def contains(whole: Any, part: Any) -> bool:

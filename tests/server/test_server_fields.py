@@ -7,8 +7,10 @@ from typing import Any
 import pytest
 from running import RunningServer
 
-from cenote.server.dialect import Dialect
+from cenote.server.dialect import Dialect, Operation
 from cenote.server.dialects import DIALECTS
+from cenote.server.endpoint import choose
+from cenote.server.paths import bare_paths
 
 TEXTS = ["the cat", "a dog"]
 RERANK = {"model": "reranker", "query": "water", "documents": TEXTS}
@@ -86,12 +88,18 @@ UNKNOWN = {
 }
 
 
+PATHS = bare_paths(DIALECTS)
+
+
+def operation_of(path: str) -> Operation:
+    route = path.split("/", 2)[2]
+    return next(each for each in dialect_of(path).operations if each.path == f"/{route}")
+
+
 def fields_of(path: str) -> dict[str, Any]:
-    _, name, route = path.split("/", 2)
-    (dialect,) = (each for each in DIALECTS if each.name == name)
-    (operation,) = (each for each in dialect.operations if each.path == f"/{route}")
-    assert operation.body is not None
-    return dict(operation.body.model_fields)
+    body = operation_of(path).body
+    assert body is not None
+    return dict(body.model_fields)
 
 
 def dialect_of(path: str) -> Dialect:
@@ -112,6 +120,16 @@ def test_no_route_of_these_dialects_is_forgotten() -> None:
         if dialect.name in names and operation.body is not None
     }
     assert routes == set(BODIES)
+
+
+@pytest.mark.parametrize("prefix", ["exact", "bare"])
+@pytest.mark.parametrize("path", BODIES)
+def test_answers_have_the_described_fields(kinds: RunningServer, path: str, prefix: str) -> None:
+    route = path if prefix == "exact" else "/" + path.split("/", 2)[2]
+    _, answer = post(kinds, route, BODIES[path])
+    offers = PATHS["POST", "/" + path.split("/", 2)[2]]
+    chosen = operation_of(path) if prefix == "exact" else choose(offers, BODIES[path]).operation
+    assert chosen.answer.model_validate(answer).model_dump(exclude_unset=True) == answer
 
 
 @pytest.mark.parametrize("path", BODIES)

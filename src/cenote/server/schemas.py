@@ -46,7 +46,10 @@ class Usage(BaseModel):
 
 
 class TotalUsage(BaseModel):
+    """`prompt_tokens`, the same number, is there on the bare paths only."""
+
     total_tokens: int
+    prompt_tokens: int | None = None
 
 
 class Sparse(BaseModel):
