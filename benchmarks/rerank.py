@@ -12,6 +12,7 @@ import statistics
 import sys
 import tempfile
 import time
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -57,7 +58,7 @@ def compare(folder: Path, query: str, documents: list[str], options: argparse.Na
     peer = CrossEncoder(str(folder), device="cpu", local_files_only=True)
     pairs = [(query, document) for document in documents]
     with Engine(folder, device="cpu", dtype="float32", threads=options.threads) as engine:
-        ways = {
+        ways: dict[str, Callable[[], Any]] = {
             "cenote": lambda: engine.score(query, documents),
             "sentence-transformers": lambda: peer.predict(pairs, batch_size=ST_BATCH_SIZE),
         }

@@ -28,6 +28,7 @@ FAMILIES = (
     "nomic_bert",
     "gte",
     "mpnet",
+    "eurobert",
     "deberta-v2",
 )
 
