@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+import random
 from typing import Any
 
 import pytest
@@ -91,6 +93,15 @@ UNKNOWN = {
 PATHS = bare_paths(DIALECTS)
 
 
+VALUES: list[Any] = [
+    *[None, True, False, 0, 1, -1, 3, 16, 24, 64, 2**63, 2**70, 1.5, -0.0],
+    *["", "a", "\ud83d", "the cat " * 100, "float", "base64", "NONE", "START", "query", "retrieval.query", "nli", "m3"],
+    *[[], {}, [[]], ["a"], ["a", "b"], [5, 6], [[5, 6], [7]], [["a"], ["b", "c"]], [None], [{}], [["a", "b"]]],
+    *[{"text": "a"}, [{"text": "a"}], ["float", "int8"], ["binary"], ["dense"], ["sparse", "multi_vector"]],
+]
+"""What any field may be sent as."""
+
+
 def operation_of(path: str) -> Operation:
     route = path.split("/", 2)[2]
     return next(each for each in dialect_of(path).operations if each.path == f"/{route}")
@@ -167,3 +178,17 @@ def test_wrong_values_are_refused_by_name(kinds: RunningServer, path: str) -> No
             assert status == wrong_status, (field, value, answer)
             assert set(answer) == set(dialect_of(path).failure_body.model_fields)
             assert field in str(answer), (field, value, answer)
+
+
+@pytest.mark.parametrize("path", BODIES)
+def test_no_request_is_a_server_error(kinds: RunningServer, path: str) -> None:
+    draw = random.Random(path)
+    names = [*fields_of(path), "task", "top_k", "truncation", "output_dtype"]
+    for number in range(60):
+        route = path if number % 2 else "/" + path.split("/", 2)[2]
+        body = {**BODIES[path], "model": draw.choice(list(kinds.engines))}
+        body |= {name: draw.choice(VALUES) for name in draw.sample(names, draw.randint(1, 3))}
+        answer = kinds.http.post(route, content=json.dumps(body))
+        assert answer.status_code < 500, body
+        if answer.status_code == 200:
+            assert "null" not in answer.text, body

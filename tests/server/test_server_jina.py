@@ -230,6 +230,7 @@ class TestClassify:
         ("embeddings", {"model": "reranker"}, 422, "does not offer the task 'embed'"),
         ("classify", {"input": [], "labels": LABELS}, 422, "input"),
         ("classify", {"input": [[1, 2]], "labels": LABELS}, 422, "input[0]"),
+        ("classify", {"input": 24, "labels": LABELS, "model": "nli"}, 422, "input must be a string or a list"),
         ("classify", {"input": [1, 2], "labels": LABELS, "model": "nli"}, 422, "input"),
         ("rerank", {"query": "a", "documents": []}, 422, "documents is empty"),
         ("rerank", {"query": "a", "documents": [LONG_TEXT], "truncate": False}, 422, "documents[0]"),

@@ -71,7 +71,7 @@ def zero_shot(
     params = PoolingParams(task="classify", use_activation=False)
     core.check(params)
     entailment, contradiction = _nli_columns(core)
-    texts = [texts] if isinstance(texts, str) else list(texts)
+    texts = _strings(texts, param)
     hypotheses = _hypotheses(labels, hypothesis_template)
     premises = [text for text in texts for _ in hypotheses]
     options = PairOptions(query_param=param, document_param="labels")
@@ -126,6 +126,14 @@ def _classification(labels: Many[str], row: npt.NDArray[Any]) -> Classification:
     scores = {label: float(score) for label, score in zip(labels, row, strict=True)}
     best = labels[int(np.argmax(row))]
     return Classification(label=best, score=scores[best], scores=scores)
+
+
+def _strings(texts: object, param: str) -> list[str]:
+    if isinstance(texts, str):
+        return [texts]
+    if not isinstance(texts, list | tuple) or not texts:
+        raise InputError(f"{param} must be a string or a list of strings, at least one", param=param)
+    return list(texts)
 
 
 def _nli_columns(core: Core) -> tuple[int, int]:
