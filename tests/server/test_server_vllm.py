@@ -13,6 +13,7 @@ import numpy as np
 import pytest
 import torch
 from running import RunningServer, run_server
+from sentence_transformers import SentenceTransformer
 from transformers import AutoModel, AutoModelForSequenceClassification, AutoTokenizer
 
 from cenote.engine import AsyncEngine
@@ -242,7 +243,7 @@ def test_a_bare_error_is_for_all_clients(vllm: RunningServer) -> None:
 
 
 def test_example_of_the_page(vllm: RunningServer, capsys: pytest.CaptureFixture[str]) -> None:
-    (example,) = re.findall(r"```python\n(.*?)```", PAGE, re.DOTALL)
+    example = "".join(re.findall(r"```python\n(.*?)```", PAGE, re.DOTALL)).replace("my-reranker", "embedder")
     example = example.replace("http://127.0.0.1:8000", vllm.url).replace("my-classifier", "classifier")
     exec(compile(example, "vllm.md", "exec"), {})
     assert capsys.readouterr().out.count(", 3)") == 2
@@ -251,3 +252,52 @@ def test_example_of_the_page(vllm: RunningServer, capsys: pytest.CaptureFixture[
 def test_error_example(vllm: RunningServer) -> None:
     (example,) = re.findall(r"```json\n(.*?)```", PAGE, re.DOTALL)
     assert vllm.http.post("/vllm/pooling", json={"model": "embedder"}).json() == json.loads(example)
+
+
+@pytest.mark.parametrize("names", [("queries", "documents"), ("data_1", "data_2"), ("text_1", "text_2")])
+@pytest.mark.parametrize("path", ["/score", "/v1/score", "/vllm/score"])
+def test_scores_are_the_engines(vllm: RunningServer, paths: dict[str, Path], names: tuple[str, str], path: str) -> None:
+    """1:1, 1:N and N:N, in the caller's order, under each of vLLM's names."""
+    reference = SentenceTransformer(str(paths["embedder"]), device="cpu").encode(TEXTS)
+    cosines = reference @ reference.T
+    for queries, documents, expected in (
+        (TEXTS[0], TEXTS[1], [cosines[0, 1]]),
+        (TEXTS[0], TEXTS, cosines[0]),
+        (TEXTS, TEXTS[::-1], [cosines[0, 2], cosines[1, 1], cosines[2, 0]]),
+    ):
+        body = {"model": "embedder", names[0]: queries, names[1]: documents}
+        answer = vllm.http.post(path, json=body)
+        assert answer.status_code == 200, answer.text
+        data = answer.json()["data"]
+        assert [(item["index"], item["object"]) for item in data] == [(i, "score") for i in range(len(expected))]
+        assert_close([item["score"] for item in data], np.array(expected))
+        assert answer.json()["id"].startswith("score-")
+        assert answer.json()["usage"]["completion_tokens"] == 0
+
+
+@pytest.mark.parametrize(
+    ("body", "status", "param"),
+    [
+        ({"model": "embedder", "queries": "the cat"}, 400, "documents"),
+        ({"model": "embedder", "documents": ["the cat"]}, 400, "queries"),
+        ({"model": "embedder"}, 400, "queries"),
+        ({"model": "embedder", "queries": TEXTS, "documents": TEXTS[:2]}, 400, "documents"),
+        ({"model": "embedder", "queries": "the cat", "documents": []}, 400, "documents"),
+        ({"model": "embedder", "queries": "the cat", "documents": ["a dog", 3]}, 400, "documents"),
+        ({"model": "classifier", "queries": "the cat", "documents": "a dog"}, 501, "model"),
+    ],
+)
+def test_pairs_that_cannot_be_scored(vllm: RunningServer, body: dict[str, Any], status: int, param: str) -> None:
+    answer = vllm.http.post("/vllm/score", json=body)
+    assert (answer.status_code, answer.json()["error"]["param"]) == (status, param)
+
+
+def test_rerank_gives_documents_back(vllm: RunningServer) -> None:
+    body = {"model": "embedder", "query": TEXTS[2], "documents": TEXTS, "top_n": 0, "max_tokens_per_doc": 0}
+    answer = vllm.http.post("/vllm/rerank", json=body).json()
+    assert answer["results"][0]["index"] == 2
+    assert answer["results"][0]["document"] == {"text": TEXTS[2]}
+    assert len(answer["results"]) == 3
+    assert answer["usage"].keys() == {"prompt_tokens", "total_tokens"}
+    best = vllm.http.post("/vllm/rerank", json={**body, "top_n": 1}).json()["results"]
+    assert best == answer["results"][:1]

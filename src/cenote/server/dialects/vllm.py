@@ -1,10 +1,9 @@
-"""vLLM's pooling API: `POST /pooling`, `POST /classify`."""
+"""vLLM's pooling API: `POST /pooling`, `POST /classify`, `POST /score`, `POST /rerank`."""
 
 from __future__ import annotations
 
 import base64
 import sys
-import time
 from collections.abc import Sequence
 from typing import Any, Literal
 
@@ -15,13 +14,15 @@ from starlette.responses import Response
 
 from cenote.core import EngineInfo
 from cenote.errors import InputError
-from cenote.outputs import SparseVector, Usage
+from cenote.outputs import SparseVector
 from cenote.params import OutputDtype, PoolingParams, Task
 from cenote.server.answers import json_response, to_json
 from cenote.server.dialect import Call, Dialect, Operation
 from cenote.server.embedding import check_number, find_model, sparse_item
 from cenote.server.failures import Failure
 from cenote.server.schemas import RequestBody
+from cenote.server.vllm_answer import VllmAnswer, answer_head
+from cenote.server.vllm_scores import VllmRankBody, VllmRankings, VllmScoreBody, VllmScores, rerank, score
 from cenote.text.options import TruncationSide
 
 Pooled = Sequence[npt.NDArray[np.generic] | SparseVector]
@@ -78,13 +79,6 @@ class VllmClassifyBody(PromptBody):
     """Texts to label."""
 
 
-class VllmUsage(BaseModel):
-    prompt_tokens: int
-    total_tokens: int
-    completion_tokens: Literal[0] = 0
-    prompt_tokens_details: None = None
-
-
 class VllmPooled(BaseModel):
     """What the task gives for one text. `shape` is there on the bare path only, where `data` is base64."""
 
@@ -101,21 +95,13 @@ class VllmClass(BaseModel):
     num_classes: int
 
 
-class _Answer(BaseModel):
-    id: str
-    object: Literal["list"] = "list"
-    created: int
-    model: str
-    usage: VllmUsage
-
-
-class VllmPoolingAnswer(_Answer):
+class VllmPoolingAnswer(VllmAnswer):
     """The texts in the order of `input`."""
 
     data: list[VllmPooled]
 
 
-class VllmClassifyAnswer(_Answer):
+class VllmClassifyAnswer(VllmAnswer):
     """The texts in the order of `input`."""
 
     data: list[VllmClass]
@@ -140,7 +126,7 @@ async def pooling(call: Call) -> Response:
     task = _task(body, engine.info)
     values = await engine.pool(body.input, task, _params(body), **_truncation(body, engine.info), param="input")
     call.record.add(values.usage)
-    head = _head("pooling", name, call, values.usage)
+    head = answer_head("pooling", name, call, values.usage)
     if body.encoding_format in ("bytes", "bytes_only"):
         return _bytes_response(head, [_typed(value, body) for value in values], body)
     data = [{"index": i, "object": "pooling", **_written(value, body, call)} for i, value in enumerate(values)]
@@ -160,18 +146,7 @@ async def classify(call: Call) -> Response:
         {"index": i, "label": each.label, "probs": list(each.scores.values()), "num_classes": len(each.scores)}
         for i, each in enumerate(found)
     ]
-    return json_response(_head("classify", name, call, found.usage) | {"data": data})
-
-
-def _head(kind: str, name: str, call: Call, usage: Usage) -> dict[str, Any]:
-    tokens = {"prompt_tokens": usage.total_tokens, "total_tokens": usage.total_tokens}
-    return {
-        "id": f"{kind}-{call.record.request_id}",
-        "object": "list",
-        "created": int(time.time()),
-        "model": name,
-        "usage": tokens | {"completion_tokens": 0, "prompt_tokens_details": None},
-    }
+    return json_response(answer_head("classify", name, call, found.usage) | {"data": data})
 
 
 def _task(body: VllmPoolingBody, info: EngineInfo) -> Task:
@@ -292,6 +267,23 @@ VLLM = Dialect(
             body=VllmClassifyBody,
             answer=VllmClassifyAnswer,
             words={"max_length": "truncate_prompt_tokens"},
+        ),
+        Operation(
+            method="POST",
+            path="/score",
+            aliases=("/v1/score",),
+            handler=score,
+            summary="Score pairs of a query and a document",
+            body=VllmScoreBody,
+            answer=VllmScores,
+        ),
+        Operation(
+            method="POST",
+            path="/rerank",
+            handler=rerank,
+            summary="Rank documents",
+            body=VllmRankBody,
+            answer=VllmRankings,
         ),
     ),
     error_body=error_body,
