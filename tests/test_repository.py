@@ -14,6 +14,7 @@ import tomllib
 import urllib.request
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -171,7 +172,10 @@ def _wait_until_healthy(server: subprocess.Popen[bytes], address: str) -> None:
 @pytest.mark.parametrize("block", _blocks("python"))
 def test_python_of_the_readme_runs(block: str, server_address: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(ROOT)
-    exec(compile(block.replace(README_ADDRESS, server_address), "README.md", "exec"), {})  # as a reader would
+    names: dict[str, Any] = {}
+    exec(compile(block.replace(README_ADDRESS, server_address), "README.md", "exec"), names)  # as a reader would
+    if "client" in names:
+        names["client"].close()
 
 
 def test_curl_of_the_readme_works(server_address: str) -> None:
