@@ -19,13 +19,13 @@ def test_right_numbers_pass(model: Path, capsys: pytest.CaptureFixture[str]) -> 
 def test_wrong_numbers_fail(model: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
     import torch
 
-    from cenote.models.backbone import PackedBackbone
+    from cenote.models.fused import FusedBackbone
 
-    forward = PackedBackbone.forward
+    forward = FusedBackbone.forward
 
-    def wrong(self: PackedBackbone, batch: object) -> torch.Tensor:
+    def wrong(self: FusedBackbone, batch: object) -> torch.Tensor:
         return forward(self, batch) * 1.001  # type: ignore[arg-type]
 
-    monkeypatch.setattr(PackedBackbone, "forward", wrong)
+    monkeypatch.setattr(FusedBackbone, "forward", wrong)
     assert run(["verify", str(model)]) == 1
     assert capsys.readouterr().err.startswith("cenote: error: ")
