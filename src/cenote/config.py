@@ -48,6 +48,17 @@ class EngineOptions:
     max_batch_tokens: int | None = option(
         None, help="Most tokens in one step. Longer texts are then out of the limit.", env="CENOTE_MAX_BATCH_TOKENS"
     )
+    max_queue_tokens: int | None = option(
+        None,
+        help="Most tokens that wait for a model; a request over it is refused as busy. 0 is no limit. "
+        "By default 4194304 in a server and no limit in Python.",
+        env="CENOTE_MAX_QUEUE_TOKENS",
+    )
+    stall_seconds: int = option(
+        60,
+        help="Seconds after which a step that is not finished counts as stuck: the server is unhealthy then.",
+        env="CENOTE_STALL_SECONDS",
+    )
     any_dimensions: bool = option(
         False,
         help="Allow smaller `dimensions` on a model that was not trained for them (matryoshka).",
@@ -70,10 +81,12 @@ class EngineOptions:
     def __post_init__(self) -> None:
         if self.dtype not in DTYPES:
             raise OptionError(f"dtype {self.dtype!r} is not one of {', '.join(DTYPES)}")
-        for name in ("max_length", "max_batch_tokens", "threads"):
+        for name in ("max_length", "max_batch_tokens", "threads", "stall_seconds"):
             value = getattr(self, name)
             if value is not None and value < 1:
                 raise OptionError(f"{name} must be at least 1, not {value}")
+        if self.max_queue_tokens is not None and self.max_queue_tokens < 0:
+            raise OptionError(f"max_queue_tokens must not be negative, but is {self.max_queue_tokens}")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -82,6 +95,13 @@ class ServerOptions:
 
     host: str = option("127.0.0.1", help="Address to listen on; 0.0.0.0 for every network.", env="CENOTE_HOST")
     port: int = option(8000, help="Port to listen on; 0 takes a free one.", env="CENOTE_PORT")
+    uds: str | None = option(None, help="Listen on a Unix socket at this path, not on a port.", env="CENOTE_UDS")
+    ssl_certfile: str | None = option(
+        None, help="Speak TLS, with the certificate (and its chain) in this PEM file.", env="CENOTE_SSL_CERTFILE"
+    )
+    ssl_keyfile: str | None = option(
+        None, help="The certificate's private key, where its file does not hold it.", env="CENOTE_SSL_KEYFILE"
+    )
     name: tuple[str, ...] = option(
         (),
         help="Name that clients ask for, one for each model in their order; by default the model's own name.",
@@ -107,6 +127,8 @@ class ServerOptions:
                 raise OptionError(f"{name} must be at least 1, not {getattr(self, name)}")
         if self.shutdown_timeout < 0:
             raise OptionError(f"shutdown_timeout must not be negative, but is {self.shutdown_timeout}")
+        if self.ssl_keyfile is not None and self.ssl_certfile is None:
+            raise OptionError("ssl_keyfile needs ssl_certfile, the certificate that it belongs to")
         if any(not name.strip() for name in self.name) or len(set(self.name)) != len(self.name):
             raise OptionError(f"name must be different, non-empty names, not {', '.join(map(repr, self.name))}")
 

@@ -6,6 +6,7 @@ from collections.abc import Callable
 from collections.abc import Sequence as Many
 from concurrent.futures import Future
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Generic, TypeVar
 
 import numpy as np
@@ -23,7 +24,8 @@ from cenote.outputs import Usage
 from cenote.params import PoolingParams, Task, TaskParams
 from cenote.pooling.build import build_pooler
 from cenote.runtime.device import CudaDevice, Device, device_facts, open_device
-from cenote.runtime.loop import Lane, Loop
+from cenote.runtime.lane import Lane
+from cenote.runtime.loop import Loop
 from cenote.runtime.pace import Pace
 from cenote.runtime.request import Answer, Request, Sequence
 from cenote.runtime.runner import ModelRunner, with_updates
@@ -137,37 +139,55 @@ def open_core(model: str, options: EngineOptions, loop: Loop) -> Core:
     )
     facts = device_facts(options.device)
     decisions = decide(spec, options, facts)
-    encoder = TextEncoder(spec.text, vocab_size=spec.vocab_size, max_length=decisions.max_length)
-    return loop.call(lambda: _load(spec, options, (facts, decisions), encoder, loop))
+    if options.threads is not None:
+        loop.call(partial(torch.set_num_threads, options.threads))
+    loaded, runner = _load(spec, options, facts, decisions)
+    lane, decisions = loop.call(lambda: _start(runner, options, decisions))
+    loop.add(lane)
+    return Core(
+        spec=spec,
+        info=_info(spec, loaded, decisions),
+        encoder=TextEncoder(spec.text, vocab_size=spec.vocab_size, max_length=decisions.max_length),
+        lane=lane,
+        loop=loop,
+    )
 
 
 def _load(
-    spec: ModelSpec,
-    options: EngineOptions,
-    chosen: tuple[DeviceFacts, Decisions],
-    encoder: TextEncoder,
-    loop: Loop,
-) -> Core:
-    facts, decisions = chosen
-    if options.threads is not None:
-        torch.set_num_threads(options.threads)
+    spec: ModelSpec, options: EngineOptions, facts: DeviceFacts, decisions: Decisions
+) -> tuple[LoadedModel, ModelRunner]:
+    """Load and check the model on the caller's thread: other models on the loop are served meanwhile."""
     device = open_device(facts)
     loaded = load_model(spec, dtype=getattr(torch, decisions.dtype), device=device.torch_device)
     verify = loaded.num_parameters <= VERIFY_MAX_PARAMETERS if options.verify is None else options.verify
     if verify:
         verify_model(loaded, spec)
-    pooler = build_pooler(spec, loaded, any_dimensions=options.any_dimensions)
+    return loaded, ModelRunner(loaded, build_pooler(spec, loaded, any_dimensions=options.any_dimensions), device)
+
+
+def _start(runner: ModelRunner, options: EngineOptions, decisions: Decisions) -> tuple[Lane, Decisions]:
+    """Warm the model up and measure it, on the thread of the loop, which nothing else may run beside."""
     if options.cuda_graphs:
-        loaded = _graphed(loaded, device)
-    runner = ModelRunner(loaded, pooler, device)
-    warm_up(runner, spec.tasks, step_tokens=decisions.step_tokens, max_length=decisions.max_length)
+        runner.model = _graphed(runner.model, runner.device)
+    tasks, max_length = decisions.tasks, decisions.max_length
+    warm_up(runner, tasks, step_tokens=decisions.step_tokens, max_length=max_length)
     pace = None
-    if facts.kind == "cpu" and options.max_batch_tokens is None:
-        pace = measure_pace(runner, spec.tasks[0], decisions.max_length)
+    if runner.device.torch_device.type == "cpu" and options.max_batch_tokens is None:
+        pace = measure_pace(runner, tasks[0], max_length)
         decisions = _paced(decisions, pace)
-    lane = Lane(runner=runner, step_tokens=decisions.step_tokens, pace=pace)
-    loop.add(lane)
-    info = EngineInfo(
+    lane = Lane(
+        runner=runner,
+        step_tokens=decisions.step_tokens,
+        pace=pace,
+        max_queue_tokens=options.max_queue_tokens,
+        stall_seconds=options.stall_seconds,
+    )
+    return lane, decisions
+
+
+def _info(spec: ModelSpec, loaded: LoadedModel, decisions: Decisions) -> EngineInfo:
+    attention = Decision(what="attention", value=loaded.attention.path, reason=loaded.attention.reason)
+    return EngineInfo(
         name=spec.name,
         architecture=spec.architecture,
         tasks=spec.tasks,
@@ -177,11 +197,10 @@ def _load(
         dtype=decisions.dtype,
         device=decisions.device,
         num_parameters=loaded.num_parameters,
-        decisions=(*decisions, Decision(what="attention", value=loaded.attention.path, reason=loaded.attention.reason)),
+        decisions=(*decisions, attention),
         facts=spec.facts,
         unused_weights=tuple(loaded.unused_weights),
     )
-    return Core(spec=spec, info=info, encoder=encoder, lane=lane, loop=loop)
 
 
 @torch.inference_mode()

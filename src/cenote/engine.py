@@ -6,7 +6,7 @@ import asyncio
 import functools
 import weakref
 from collections.abc import Awaitable, Callable
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import Future, ThreadPoolExecutor
 from pathlib import Path
 from typing import Any, Concatenate, ParamSpec, Self, TypeVar
 
@@ -14,8 +14,8 @@ from cenote import verbs
 from cenote.config import EngineOptions, from_keywords
 from cenote.core import Core, EngineInfo, Pending, open_core
 from cenote.errors import EngineClosedError, OptionError
+from cenote.runtime.load import Load
 from cenote.runtime.loop import Loop
-from cenote.text.inputs import Texts
 
 P = ParamSpec("P")
 T = TypeVar("T")
@@ -59,16 +59,25 @@ class _Door:
         """Whether the engine takes and answers requests."""
         return self._close.alive and self._loop.healthy
 
+    @property
+    def load(self) -> Load:
+        """What waits for the model, and what it has done."""
+        return self._loop.load(self._core.lane)
+
     def close(self) -> None:
-        """Finish what is queued and refuse what comes; closing twice is harmless."""
-        self._close()
+        """Finish what is queued, or fail it where the loop is not ours, and refuse what comes; twice is harmless."""
+        removed = self._close()
+        if removed is not None:
+            removed.result()
 
 
-def _close(loop: Loop, core: Core | None) -> None:
+def _close(loop: Loop, core: Core | None) -> Future[None] | None:
+    """Close the loop, or take the model off it. Nothing is waited for there: this may run on any thread."""
     if core is None:
         loop.close()
     elif loop.healthy:
-        loop.remove(core.lane)
+        return loop.remove(core.lane)
+    return None
 
 
 def _blocking(verb: Callable[Concatenate[Core, P], Pending[T]]) -> Callable[Concatenate[Engine, P], T]:
@@ -93,6 +102,24 @@ def _awaitable(verb: Callable[Concatenate[Core, P], Pending[T]]) -> Callable[Con
     return method
 
 
+def _at_once(verb: Callable[Concatenate[Core, P], T]) -> Callable[Concatenate[Engine, P], T]:
+    def method(self: Engine, /, *args: P.args, **kwargs: P.kwargs) -> T:
+        return verb(self._core, *args, **kwargs)
+
+    functools.update_wrapper(method, verb)
+    return method
+
+
+def _in_text_thread(
+    verb: Callable[Concatenate[Core, P], T],
+) -> Callable[Concatenate[AsyncEngine, P], Awaitable[T]]:
+    async def method(self: AsyncEngine, /, *args: P.args, **kwargs: P.kwargs) -> T:
+        return await self._in_thread(functools.partial(verb, self._core, *args, **kwargs))
+
+    functools.update_wrapper(method, verb)
+    return method
+
+
 def _withdraw(submitted: asyncio.Future[Pending[Any]]) -> None:
     """Take a request out of the queue whose caller left while it was tokenised."""
     if not submitted.cancelled() and submitted.exception() is None:
@@ -108,6 +135,7 @@ class Engine(_Door):
     """
 
     embed = _blocking(verbs.embed)
+    embed_all = _blocking(verbs.embed_all)
     embed_chunks = _blocking(verbs.embed_chunks)
     encode = _blocking(verbs.encode)
     classify = _blocking(verbs.classify)
@@ -118,9 +146,10 @@ class Engine(_Door):
     score = _blocking(verbs.score)
     pool = _blocking(verbs.pool)
 
-    def tokenize(self, texts: Texts) -> list[list[int]]:
-        """Return the token ids of each text, special tokens included, no prompt, nothing cut."""
-        return verbs.tokenize(self._core, texts)
+    tokenize = _at_once(verbs.tokenize)
+    tokens = _at_once(verbs.tokens)
+    chat_tokens = _at_once(verbs.chat_tokens)
+    detokenize = _at_once(verbs.detokenize)
 
     def __enter__(self) -> Self:
         return self
@@ -142,6 +171,7 @@ class AsyncEngine(_Door):
         self._threads = ThreadPoolExecutor(max_workers=2, thread_name_prefix="cenote-text")
 
     embed = _awaitable(verbs.embed)
+    embed_all = _awaitable(verbs.embed_all)
     embed_chunks = _awaitable(verbs.embed_chunks)
     encode = _awaitable(verbs.encode)
     classify = _awaitable(verbs.classify)
@@ -152,9 +182,10 @@ class AsyncEngine(_Door):
     score = _awaitable(verbs.score)
     pool = _awaitable(verbs.pool)
 
-    async def tokenize(self, texts: Texts) -> list[list[int]]:
-        """Return the token ids of each text, special tokens included, no prompt, nothing cut."""
-        return await self._in_thread(functools.partial(verbs.tokenize, self._core, texts))
+    tokenize = _in_text_thread(verbs.tokenize)
+    tokens = _in_text_thread(verbs.tokens)
+    chat_tokens = _in_text_thread(verbs.chat_tokens)
+    detokenize = _in_text_thread(verbs.detokenize)
 
     async def _in_thread(self, function: Callable[[], T]) -> T:
         if not self._close.alive:

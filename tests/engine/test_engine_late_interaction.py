@@ -149,7 +149,7 @@ def test_a_caller_who_leaves_takes_both_requests_along(colbert: Path) -> None:
         async with AsyncEngine(colbert, max_batch_tokens=64) as engine:
             task = asyncio.create_task(engine.rerank(QUERY, ["the old city by the sea"] * 2000))
             lane = engine._core.lane
-            while not any(len(request.sequences) == 2000 for request in lane.requests):
+            while not any(len(request.sequences) == 2000 for request in lane.waiting):
                 await asyncio.sleep(0.001)
             task.cancel()
             with pytest.raises(asyncio.CancelledError):

@@ -91,7 +91,7 @@ def test_tasks_are_mixed_between_requests_of_one_step(engine: Engine, monkeypatc
     threads = [threading.Thread(target=lambda n=n, f=f: answers.update({n: f()})) for n, f in asked.items()]
     for thread in threads:
         thread.start()
-    while len(engine._core.lane.requests) < len(asked):
+    while len(engine._core.lane.waiting) < len(asked):
         threading.Event().wait(0.01)
     counts = count_work(engine, monkeypatch)
     gate.set()

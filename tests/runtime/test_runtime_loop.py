@@ -72,7 +72,7 @@ def test_only_the_request_at_fault_fails(engine: Engine, error: Exception, expec
         for request, reference in zip(requests, alone, strict=True):
             assert_close(request.future.result(timeout=60).results[0]["embed"], reference)
     assert engine.healthy
-    assert not engine._core.lane.requests
+    assert not engine._core.lane.waiting
     assert not engine._core.lane.unanswered
 
 

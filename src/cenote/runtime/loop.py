@@ -1,7 +1,8 @@
 """The one thread that launches work: for every model of the process, since they share one pool of compute threads.
 
 A step that raises is run again request by request, so that only the request at fault fails. If the loop itself dies,
-everything that waits fails at once and `healthy` turns false.
+everything that waits fails at once and `healthy` turns false; it also does while a step is stuck. Futures are completed
+on this thread only, so that no two threads complete the same one.
 """
 
 from __future__ import annotations
@@ -11,35 +12,19 @@ import time
 from collections import deque
 from collections.abc import Callable
 from concurrent.futures import Future
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import TypeVar
 
 import torch
 
 from cenote.errors import CenoteError, DeviceMemoryError, EngineClosedError, EngineError
-from cenote.runtime.pace import Pace
+from cenote.runtime.lane import Lane
+from cenote.runtime.load import Load
 from cenote.runtime.request import Piece, Request
-from cenote.runtime.runner import InFlight, ModelRunner, batch_order
-from cenote.runtime.scheduler import Take, admit, commit, plan
+from cenote.runtime.runner import InFlight, batch_order
+from cenote.runtime.scheduler import Take
 
 T = TypeVar("T")
-
-
-@dataclass(eq=False, kw_only=True)
-class Lane:
-    """One model's queue: `requests` still have sequences to schedule, `unanswered` also holds those on their way.
-
-    `busy_seconds` is the device time that the model was given, for fairness between models. With a `pace` the size of
-    a step follows the speed of the machine.
-    """
-
-    runner: ModelRunner
-    step_tokens: int
-    pace: Pace | None = None
-    requests: list[Request] = field(default_factory=list)
-    unanswered: set[Request] = field(default_factory=set)
-    busy_seconds: float = 0.0
-    num_steps: int = 0
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -64,116 +49,156 @@ class Loop:
 
     def __init__(self) -> None:
         self._lanes: list[Lane] = []
-        self._calls: deque[tuple[Callable[[], None], Future[object]]] = deque()
+        self._calls: deque[tuple[Callable[[], None], Future[None]]] = deque()
         self._wake = threading.Condition()
         self._closing = False
         self._death: BaseException | None = None
+        self._step: tuple[Lane, float] | None = None
+        """the step that the thread is busy with, and since when"""
         self._thread = threading.Thread(target=self._run, name="cenote-loop", daemon=True)
         self._thread.start()
 
     @property
     def healthy(self) -> bool:
-        """Whether the loop runs and takes work."""
-        return self._death is None and self._thread.is_alive() and not self._closing
+        """Whether the loop runs, gets on and takes work."""
+        return self._death is None and self._thread.is_alive() and not self._closing and not self.stalled
+
+    @property
+    def stalled(self) -> bool:
+        """Whether a step takes longer than its model allows: the device is stuck."""
+        step = self._step
+        return step is not None and time.monotonic() - step[1] > step[0].stall_seconds
 
     def add(self, lane: Lane) -> None:
         """Serve one more model."""
         with self._wake:
-            lane.busy_seconds = min((other.busy_seconds for other in self._lanes), default=0.0)
             self._lanes.append(lane)
 
-    def remove(self, lane: Lane) -> None:
-        """Stop serving a model; what waits for it fails."""
-        with self._wake:
-            self._lanes.remove(lane)
-            lane.requests = []
-        _fail_all(lane, EngineClosedError("the model was unloaded"))
+    def remove(self, lane: Lane) -> Future[None]:
+        """Stop serving a model, after the step that runs; what waits for it fails. The future says when it is done."""
+
+        def take_out() -> None:
+            with self._wake:
+                if lane in self._lanes:
+                    self._lanes.remove(lane)
+            lane.fail_all(EngineClosedError("the model was unloaded"))
+
+        return self._post(take_out)
 
     def submit(self, lane: Lane, request: Request) -> None:
-        """Queue `request`; its future gets the answer."""
+        """Queue `request`; its future gets the answer. Raises as `Lane.admit` does, or `EngineClosedError`."""
         with self._wake:
             self._check_open()
-            admit(request, lane.requests, lane.num_steps)
-            lane.requests.append(request)
-            lane.unanswered.add(request)
+            if lane not in self._lanes:
+                raise EngineClosedError("the model was unloaded")
+            if not lane.unanswered:
+                self._level(lane)
+            lane.admit(request)
             self._wake.notify()
-        request.future.add_done_callback(lambda _: lane.unanswered.discard(request))
+        request.future.add_done_callback(lambda _: self._forget(lane, request))
+
+    def load(self, lane: Lane) -> Load:
+        """Return what waits for a model and what it has done."""
+        with self._wake:
+            return lane.load()
 
     def call(self, function: Callable[[], T]) -> T:
-        """Run `function` on the loop's thread and return what it returns: loading and warming up happen there."""
-        future: Future[T] = Future()
-
-        def run() -> None:
-            future.set_result(function())
-
-        with self._wake:
-            self._check_open()
-            self._calls.append((run, future))  # type: ignore[arg-type]
-            self._wake.notify()
-        return future.result()
+        """Run `function` on the loop's thread, between steps, and return what it returns: models warm up there."""
+        results: list[T] = []
+        self._post(lambda: results.append(function())).result()
+        return results[0]
 
     def close(self) -> None:
-        """Refuse new work, finish what is queued, and end the thread."""
+        """Refuse new work, finish what is queued, and end the thread. A device that is stuck is not waited for."""
         with self._wake:
             self._closing = True
             self._wake.notify()
-        if threading.current_thread() is not self._thread:
-            self._thread.join()
+        while self._thread is not threading.current_thread() and self._thread.is_alive() and not self.stalled:
+            self._thread.join(timeout=1)
+
+    def _post(self, function: Callable[[], None]) -> Future[None]:
+        future: Future[None] = Future()
+        with self._wake:
+            self._check_open()
+            self._calls.append((function, future))
+            self._wake.notify()
+        return future
 
     def _check_open(self) -> None:
         if self._death is not None:
-            raise EngineClosedError(f"the engine's loop died: {self._death!r}") from self._death
+            raise _died(self._death)
         if self._closing:
             raise EngineClosedError("the engine is closed")
+        if self.stalled:
+            raise EngineClosedError("the device does not answer: a step takes longer than stall_seconds")
+
+    def _level(self, lane: Lane) -> None:
+        """Let a model that was idle start level with the least served of the busy ones: rest earns no claims."""
+        busy = [other.busy_seconds for other in self._lanes if other.unanswered]
+        if busy:
+            lane.busy_seconds = max(lane.busy_seconds, min(busy))
+        else:
+            for each in self._lanes:
+                each.busy_seconds = 0.0
+
+    def _forget(self, lane: Lane, request: Request) -> None:
+        with self._wake:
+            lane.forget(request)
 
     def _run(self) -> None:
         try:
-            self._serve()
+            flying: deque[_Step] = deque()
+            while self._cycle(flying):
+                pass
         except BaseException as error:  # noqa: BLE001 - whatever ends this thread must reach those who wait for it
             self._die(error)
 
-    def _serve(self) -> None:
-        flying: deque[_Step] = deque()
-        while True:
-            lane = self._next_lane(wait=not flying)
-            if lane is None and not flying:
-                return
-            step = self._launch(lane) if lane is not None else None
-            if step is not None:
-                flying.append(step)
-            if flying and (step is None or len(flying) >= step.lane.runner.device.steps_in_flight):
-                self._finish(flying.popleft())
+    def _cycle(self, flying: deque[_Step]) -> bool:
+        """Launch one step, finish one where as many fly as may; return False at the end of all work.
 
-    def _next_lane(self, *, wait: bool) -> Lane | None:
-        """Return the lane with work that was served least; None when there is nothing to launch now."""
+        Nothing of a step outlives the call: a model that is unloaded later must not be held by an idle thread.
+        """
+        if not flying and not self._wait_for_work():
+            return False
+        lane = self._next_lane()
+        step = None if lane is None else self._launch(lane)
+        if step is not None:
+            flying.append(step)
+        if flying and (step is None or len(flying) >= step.lane.runner.device.steps_in_flight):
+            self._finish(flying.popleft())
+        return True
+
+    def _wait_for_work(self) -> bool:
+        """Return True when there is something to launch, False when the loop is closed and all is done."""
         with self._wake:
             while True:
                 self._run_calls()
-                for lane in self._lanes:
-                    lane.requests = [request for request in lane.requests if not _left(request)]
-                ready = [lane for lane in self._lanes if lane.requests]
-                if ready:
-                    return min(ready, key=lambda lane: lane.busy_seconds)
-                if self._closing or not wait:
-                    return None
-                self._level()
+                if any(lane.waiting for lane in self._lanes):
+                    return True
+                if self._closing:
+                    return False
                 self._wake.wait()
 
-    def _level(self) -> None:
-        """Forget past service when all lanes are idle."""
-        for lane in self._lanes:
-            lane.busy_seconds = 0.0
+    def _next_lane(self) -> Lane | None:
+        """Return the lane with work that was served least; None when there is nothing to launch."""
+        with self._wake:
+            self._run_calls()
+            ready = [lane for lane in self._lanes if lane.waiting]
+            return min(ready, key=lambda lane: lane.busy_seconds, default=None)
 
     def _run_calls(self) -> None:
         while self._calls:
-            run, future = self._calls.popleft()
+            function, future = self._calls.popleft()
             self._wake.release()
             try:
-                run()
+                function()
             except Exception as error:  # noqa: BLE001 - handed to the caller
                 future.set_exception(error)
+            else:
+                future.set_result(None)
             finally:
                 self._wake.acquire()
+            del function, future  # may hold a model, and the thread may wait for long now
 
     def _launch(self, lane: Lane) -> _Step | None:
         parts = self._take(lane)
@@ -183,35 +208,38 @@ class Loop:
         for part in parts:
             part.request.started = part.request.started or started
         try:
-            in_flight = lane.runner.launch([part.piece for part in parts])
+            return self._start(lane, parts)
         except Exception as error:  # noqa: BLE001 - the boundary of the loop
             self._isolate(lane, parts, error)
             return None
-        return _Step(lane=lane, parts=parts, in_flight=in_flight, launched=started)
 
     def _take(self, lane: Lane) -> list[_Part]:
         with self._wake:
-            lane.num_steps += 1
-            takes = plan(lane.requests, lane.step_tokens, lane.num_steps)
-            parts = [_part(take) for take in takes]
-            commit(takes, lane.num_steps)
-            lane.requests = [request for request in lane.requests if request.num_waiting]
+            parts = [_part(take) for take in lane.take()]
         return sorted(parts, key=lambda part: batch_order(part.piece))
 
+    def _start(self, lane: Lane, parts: list[_Part]) -> _Step:
+        launched = time.monotonic()
+        self._step = (lane, launched)
+        try:
+            in_flight = lane.runner.launch([part.piece for part in parts])
+        finally:
+            self._step = None
+        return _Step(lane=lane, parts=parts, in_flight=in_flight, launched=launched)
+
     def _finish(self, step: _Step) -> None:
+        self._step = (step.lane, time.monotonic())
         try:
             results = step.in_flight.result()
         except Exception as error:  # noqa: BLE001 - the boundary of the loop
             self._isolate(step.lane, step.parts, error)
             return
-        seconds = time.monotonic() - step.launched
-        step.lane.busy_seconds += seconds
-        if step.lane.pace is not None:
-            step.lane.pace.observe(sum(len(part.piece) for part in step.parts), seconds)
-            step.lane.step_tokens = step.lane.pace.step_tokens
+        finally:
+            self._step = None
+        step.lane.observe(sum(len(part.piece) for part in step.parts), time.monotonic() - step.launched)
         for part, result in zip(step.parts, results, strict=True):
             if isinstance(result, CenoteError):
-                self._drop(step.lane, part.request, result)
+                part.request.fail(result)
             elif part.piece.is_last:
                 part.request.finish(part.position, result)
 
@@ -219,50 +247,38 @@ class Loop:
         """Run a failed step again in smaller parts, down to the request, or the sequence, that is at fault."""
         smaller = _split(parts, error)
         if smaller is None:
-            self._drop(lane, parts[0].request, _explain(error))
+            parts[0].request.fail(_explain(error))
             return
         for few in smaller:
             if few[0].request.future.done():
                 continue
             try:
-                in_flight = lane.runner.launch([part.piece for part in few])
+                step = self._start(lane, few)
             except Exception as again:  # noqa: BLE001 - the boundary of the loop
                 self._isolate(lane, few, again)
                 continue
-            self._finish(_Step(lane=lane, parts=few, in_flight=in_flight, launched=time.monotonic()))
-
-    def _drop(self, lane: Lane, request: Request, error: CenoteError) -> None:
-        request.fail(error)
-        with self._wake:
-            lane.requests = [other for other in lane.requests if other is not request]
+            self._finish(step)
 
     def _die(self, error: BaseException) -> None:
         with self._wake:
             self._death = error
             calls, self._calls = self._calls, deque()
-        dead = EngineClosedError(f"the engine's loop died: {error!r}")
+        dead = _died(error)
         for lane in self._lanes:
-            _fail_all(lane, dead)
+            lane.fail_all(dead)
         for _, future in calls:
             future.set_exception(dead)
 
 
-def _left(request: Request) -> bool:
-    """Return whether the caller is gone; what its chunks have kept is freed then."""
-    if not request.future.cancelled():
-        return False
-    request.states.clear()
-    return True
+def _died(error: BaseException) -> EngineClosedError:
+    dead = EngineClosedError(f"the engine's loop died of {type(error).__name__}")
+    dead.__cause__ = error
+    return dead
 
 
 def _part(take: Take) -> _Part:
     piece = take.request.piece(take.position, take.start, take.stop)
     return _Part(request=take.request, position=take.position, piece=piece)
-
-
-def _fail_all(lane: Lane, error: CenoteError) -> None:
-    for request in list(lane.unanswered):
-        request.fail(error)
 
 
 def _split(parts: list[_Part], error: Exception) -> list[list[_Part]] | None:

@@ -90,9 +90,10 @@ class Request:
     """One caller's sequences on their way through the queue; `future` gets the `Answer` or the error.
 
     `order` lists the sequences by length, so that a step holds texts of like length; `next` is how many of them have
-    been scheduled whole, `progress` how many tokens of the next one. `states` are those of chunked sequences that are
-    not finished. `virtual_time` and `last_step` are the scheduler's: the tokens served so far, counted from those of
-    its rivals, and the number of the step that last served it.
+    been scheduled whole, `progress` how many tokens of the next one, `num_tokens_left` how many tokens have not been
+    scheduled. `states` are those of chunked sequences that are not finished. `virtual_time` and `last_step` are the
+    scheduler's: the tokens served so far, counted from those of its rivals, and the number of the step that last served
+    it.
     """
 
     sequences: list[Sequence]
@@ -100,6 +101,7 @@ class Request:
     order: list[int] = field(init=False)
     next: int = 0
     progress: int = 0
+    num_tokens_left: int = field(init=False)
     states: dict[int, SequenceState] = field(default_factory=dict)
     virtual_time: float = 0.0
     last_step: int = 0
@@ -111,6 +113,7 @@ class Request:
     def __post_init__(self) -> None:
         self.order = sorted(range(len(self.sequences)), key=lambda i: len(self.sequences[i]))
         self.results = [None] * len(self.sequences)
+        self.num_tokens_left = sum(map(len, self.sequences))
 
     @property
     def num_waiting(self) -> int:

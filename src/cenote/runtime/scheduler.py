@@ -81,6 +81,7 @@ def commit(takes: Sequence[Take], step: int) -> None:
         request = take.request
         request.last_step = step
         request.virtual_time += take.num_tokens
+        request.num_tokens_left -= take.num_tokens
         request.next += take.is_last
         request.progress = 0 if take.is_last else take.stop
 
