@@ -2,6 +2,7 @@
 
 CenoteError
 ├── InputError                 a request is wrong: names the parameter and the item          400
+│   ├── EmptyInputError        there is no text, or a text of no token ids                    400
 │   ├── TooLongError           a text is over the limit and truncation is off                 400
 │   ├── UnsupportedTaskError   the model does not offer this task                             400
 │   ├── UnknownModelError      no model of that name is loaded                                404
@@ -40,6 +41,10 @@ class InputError(CenoteError):
         super().__init__(message)
         self.param = param
         self.index = index
+
+
+class EmptyInputError(InputError):
+    """There is no text at all, or a list of token ids that is empty."""
 
 
 class TooLongError(InputError):

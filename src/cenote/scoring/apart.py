@@ -23,7 +23,10 @@ def encode_apart(core: Core, request: ScoreRequest, input_type: InputType) -> li
     capped = core.encoder.first_tokens(texts, limit)
     written = [text if text or core.encoder.adds_special_tokens else " " for text, _ in capped]
     sequences = core.encoder.encode(
-        written, EncodeOptions(input_type=input_type, truncate=request.truncate, param=param)
+        written,
+        EncodeOptions(
+            input_type=input_type, truncate=request.truncate, truncation_side=request.truncation_side, param=param
+        ),
     )
     return [
         replace(sequence, truncated=sequence.truncated or is_cut)

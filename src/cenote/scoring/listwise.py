@@ -23,6 +23,7 @@ def score_listwise(core: Core, request: ScoreRequest) -> Pending[PairScores]:
         max_query_tokens=request.max_query_tokens,
         max_document_tokens=request.max_document_tokens,
         truncate=request.truncate,
+        truncation_side=request.truncation_side,
         query_param=request.query_param,
         document_param=request.document_param,
     )

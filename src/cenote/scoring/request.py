@@ -6,6 +6,7 @@ from dataclasses import dataclass
 
 from cenote.errors import InputError
 from cenote.outputs import Float32Array, RerankKind, Usage
+from cenote.text.options import TruncationSide
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -13,8 +14,8 @@ class ScoreRequest:
     """Queries and documents to be scored: one query for all documents, or one for each.
 
     `max_query_tokens` and `max_document_tokens` cut each text on its own first; what is then still over the model's
-    limit is cut or, without `truncate`, refused. `instruction` is for models whose prompt has a place for one. The
-    `param`s are the names that errors give to the texts.
+    limit is cut at `truncation_side` or, without `truncate`, refused. `instruction` is for models whose prompt has a
+    place for one. The `param`s are the names that errors give to the texts.
     """
 
     queries: list[str]
@@ -23,6 +24,7 @@ class ScoreRequest:
     max_query_tokens: int | None = None
     max_document_tokens: int | None = None
     truncate: bool = True
+    truncation_side: TruncationSide | None = None
     query_param: str = "query"
     document_param: str = "documents"
 

@@ -12,6 +12,8 @@ from starlette.exceptions import HTTPException
 from cenote.errors import (
     BusyError,
     CenoteError,
+    EmptyInputError,
+    EngineClosedError,
     InputError,
     MediaTypeError,
     TooLongError,
@@ -51,7 +53,12 @@ def failure_of(error: Exception) -> Failure:
             status=error.status, message=_printable(str(error)), code="busy", headers={"retry-after": seconds}
         )
     if isinstance(error, CenoteError):
-        return Failure(status=error.status, message=_printable(str(error)), code=_CODES.get(error.status))
+        return Failure(
+            status=error.status,
+            message=_printable(str(error)),
+            code=_CODES.get(error.status),
+            headers={"retry-after": "1"} if isinstance(error, EngineClosedError) else {},
+        )
     return Failure(status=500, message="internal error: see the log of the server", code="internal_error")
 
 
@@ -88,6 +95,8 @@ _CODES = {
 def _input_code(error: InputError) -> str | None:
     if isinstance(error, TooLongError):
         return "context_length_exceeded"
+    if isinstance(error, EmptyInputError):
+        return "empty_input"
     if isinstance(error, UnknownModelError):
         return "model_not_found"
     if isinstance(error, UnsupportedTaskError):

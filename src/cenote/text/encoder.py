@@ -16,7 +16,7 @@ from cenote.text.chat import ChatEncoder, Messages
 from cenote.text.colbert import expand_query, length_limit, marked_frame
 from cenote.text.content import Content, Wanted, first_tokens, read_contents
 from cenote.text.frame import read_pair_frame, read_single_frame
-from cenote.text.inputs import Inputs, Place, Texts, read_inputs
+from cenote.text.inputs import Inputs, Place, Texts, read_inputs, read_strings
 from cenote.text.listwise import ListwiseEncoder
 from cenote.text.load import load_tokenizer
 from cenote.text.locality import read_locality
@@ -28,6 +28,7 @@ from cenote.text.plan import Plan
 from cenote.text.prompted import read_prompted_pairs
 from cenote.text.prompts import choose_prompt
 from cenote.text.tokenized import IntArray, TokenizedText
+from cenote.text.tokens import Tokens, read_tokens
 from cenote.text.truncate import cut
 from cenote.text.unicode import scalar_text
 
@@ -167,6 +168,19 @@ class TextEncoder:
         encodings = self._backend.encode_batch_fast(inputs.texts or [], add_special_tokens=add_special_tokens)
         return [encoding.ids for encoding in encodings]
 
+    def tokens(self, texts: str | Sequence[str], options: EncodeOptions, *, add_special_tokens: bool) -> list[Tokens]:
+        """Return every token of each text with its string and its place; the prompt is the one that `options` choose.
+
+        Nothing is cut and no markers are added. Raises `InputError` for what is no string.
+        """
+        strings, _ = read_strings(texts, param=options.param)
+        prompt = scalar_text(choose_prompt(self.spec, options, options.input_type))
+        return read_tokens(self._backend, [prompt + text for text in strings], add_special_tokens=add_special_tokens)
+
+    def chat_text(self, messages: Messages, options: ChatOptions) -> str:
+        """Return one conversation as the checkpoint's template writes it out. Raises as `encode_chats` does."""
+        return self._chats.render(messages, options, Place(options.param, None))
+
     def first_tokens(self, texts: Sequence[str], limit: int | None) -> list[tuple[str, bool]]:
         """Return each text up to the end of its `limit`th token, `None` for all of it, and whether something is left
         out. Special tokens are not counted.
@@ -181,12 +195,16 @@ class TextEncoder:
         strings = ((int(i), self._backend.id_to_token(int(i))) for i in token_ids)
         return [f"<id {i}>" if string is None else string for i, string in strings]
 
-    def decode(self, token_ids: Sequence[int] | IntArray, *, skip_special_tokens: bool = True) -> str:
-        """Return the text that the tokenizer makes of ids. Raise `InputError` for ids that the model does not have."""
-        inputs = read_inputs([token_ids], param="tokens", vocab_size=self.vocab_size)
-        ids = (inputs.token_ids or [])[0].tolist()
-        decoded: str = self._tokenizer.hf.decode(ids, skip_special_tokens=skip_special_tokens)
-        return decoded
+    def decode(self, token_ids: Texts, *, skip_special_tokens: bool = True, param: str = "tokens") -> list[str]:
+        """Return the text that the tokenizer makes of each list of ids, or of one list.
+
+        Raises `InputError` for ids that the model does not have, and for what is no list of ids.
+        """
+        inputs = read_inputs(token_ids, param=param, vocab_size=self.vocab_size)
+        if inputs.token_ids is None:
+            raise InputError(f"{param} must be a list of token ids, or a list of those", param=param)
+        decode = self._tokenizer.hf.decode
+        return [decode(ids.tolist(), skip_special_tokens=skip_special_tokens) for ids in inputs.token_ids]
 
     def listwise(self, spec: ListwiseSpec) -> ListwiseEncoder:
         """Return what writes the prompts of a listwise reranker."""

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from cenote.errors import InputError, TooLongError
+from cenote.errors import EmptyInputError, InputError, TooLongError
 from cenote.text.tokenized import IntArray
 from cenote.text.unicode import scalar_text
 
@@ -31,6 +31,10 @@ class Place:
     def error(self, message: str) -> InputError:
         """Return an `InputError` about this text; `message` reads on from its name."""
         return InputError(f"{self} {message}", param=self.param, index=self.index)
+
+    def empty(self) -> EmptyInputError:
+        """Return the error for a text that is a list of no token ids."""
+        return EmptyInputError(f"{self} is an empty list of token ids", param=self.param, index=self.index)
 
     def too_long(self, length: int, limit: int, *, is_exact: bool = True) -> TooLongError:
         """Return the error for a text of `length` tokens, or more where that is not exact, which may not be cut."""
@@ -54,7 +58,7 @@ def read_inputs(value: Texts, *, param: str, vocab_size: int) -> Inputs:
         return Inputs([scalar_text(value)], None, [Place(param, None)])
     items = _items(value, param)
     if not len(items):
-        raise InputError(f"{param} is empty: pass at least one text", param=param)
+        raise EmptyInputError(f"{param} is empty: pass at least one text", param=param)
     if isinstance(items[0], str):
         return Inputs(_strings(items, param), None, _places(items, param))
     if _is_integer(items[0]):
@@ -71,7 +75,7 @@ def read_strings(value: str | Sequence[str], *, param: str) -> tuple[list[str], 
         return [scalar_text(value)], [Place(param, None)]
     items = _items(value, param)
     if not len(items):
-        raise InputError(f"{param} is empty: pass at least one text", param=param)
+        raise EmptyInputError(f"{param} is empty: pass at least one text", param=param)
     return _strings(items, param), _places(items, param)
 
 
@@ -106,18 +110,25 @@ def _id_list(item: object, place: Place) -> Sequence[Any] | npt.NDArray[Any]:
 
 def _read_ids(items: Sequence[Any] | npt.NDArray[Any], place: Place, vocab_size: int) -> IntArray:
     if not len(items):
-        raise place.error("is an empty list of token ids")
+        raise place.empty()
     if not (isinstance(items, np.ndarray) and items.dtype.kind in "iu"):
         for item in items:
             if not _is_integer(item):
                 raise place.error(f"holds {_kind(item)} among its token ids; token ids are integers")
-    for extreme in (min(items), max(items)):
-        if not 0 <= int(extreme) < vocab_size:
-            raise place.error(
-                f"holds the token id {int(extreme)}, which this model does not have: ids go from 0 to {vocab_size - 1}"
-                " and must come from this model's own tokenizer"
-            )
+    if not (int(min(items)) >= 0 and int(max(items)) < vocab_size):
+        raise _foreign(items, place, vocab_size)
     return np.asarray(items, dtype=np.int64)
+
+
+def _foreign(items: Sequence[Any] | npt.NDArray[Any], place: Place, vocab_size: int) -> InputError:
+    """Return the error for ids that the model does not have. LangChain sends those of OpenAI's models by default."""
+    position, token_id = next((i, int(item)) for i, item in enumerate(items) if not 0 <= int(item) < vocab_size)
+    return place.error(
+        f"holds the token id {token_id} at position {position}, which this model does not have: its vocabulary has "
+        f"{vocab_size} tokens, ids 0 to {vocab_size - 1}. Ids must come from this model's own tokenizer; "
+        "LangChain's OpenAIEmbeddings sends those of OpenAI's models unless it is made with "
+        "check_embedding_ctx_length=False"
+    )
 
 
 def _is_integer(item: object) -> bool:

@@ -14,7 +14,7 @@ import numpy as np
 from tokenizers import Tokenizer
 
 from cenote.checkpoint.spec import ListwiseSpec
-from cenote.errors import CheckpointError, TooLongError
+from cenote.errors import CheckpointError, InputError, TooLongError
 from cenote.text.content import first_tokens
 from cenote.text.control_tokens import control_pattern, neutral
 from cenote.text.locality import Locality
@@ -78,6 +78,8 @@ class ListwiseEncoder:
         A block holds at most `max_documents` and as many as fit the model's limit; a document that does not fit alone
         is cut. Raise `TooLongError` where the query leaves a document no room.
         """
+        if options.truncation_side == "left":
+            raise InputError("a document in a prompt is cut at its end only", param="truncation_side")
         most = min(self.spec.max_query_length, options.max_query_tokens or self.spec.max_query_length)
         ((asked_query, query_is_cut),) = self._first_tokens(self._harmless([query]), most)
         instruction = None if options.instruction is None else self._harmless([options.instruction])[0]

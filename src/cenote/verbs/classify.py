@@ -24,7 +24,7 @@ ENTAILMENT = "entail"
 
 def classify(
     core: Core,
-    texts: Texts | Many[tuple[str, str]],
+    texts: Texts | Many[str | tuple[str, str]],
     *,
     raw_scores: bool = False,
     truncate: bool = True,
@@ -32,7 +32,7 @@ def classify(
     max_tokens: int | None = None,
     param: str = "texts",
 ) -> Pending[Answers[Classification]]:
-    """Label each text, or each pair of texts, with the checkpoint's own labels.
+    """Label each text, or each pair of texts, with the checkpoint's own labels. A list may hold texts and pairs.
 
     Scores are probabilities as the checkpoint asks for them (softmax over the labels, or a sigmoid for each); with
     `raw_scores` they are the logits. `.label` is the one with the highest score. A text over the limit, which
@@ -102,6 +102,9 @@ def _per_text(of_pairs: Usage, num_labels: int) -> Usage:
 
 
 def _tokenize(core: Core, texts: Any, options: EncodeOptions) -> list[TokenizedText]:
+    if _has_pairs(texts) and not _are_pairs(texts):
+        each = [replace(options, param=f"{options.param}[{index}]") for index in range(len(texts))]
+        return [_tokenize(core, _alone(text), one)[0] for text, one in zip(texts, each, strict=True)]
     if not _are_pairs(texts):
         return core.encoder.encode(texts, options)
     first, second = [pair[0] for pair in texts], [pair[1] for pair in texts]
@@ -117,9 +120,20 @@ def _tokenize(core: Core, texts: Any, options: EncodeOptions) -> list[TokenizedT
 
 def _are_pairs(texts: Any) -> bool:
     """Return whether `texts` are pairs of strings; a pair is a tuple or a list of two strings."""
-    if isinstance(texts, str) or not isinstance(texts, list | tuple) or not texts:
-        return False
-    return all(isinstance(t, list | tuple) and len(t) == 2 and all(isinstance(s, str) for s in t) for t in texts)
+    return isinstance(texts, list | tuple) and bool(texts) and all(map(_is_pair, texts))
+
+
+def _has_pairs(texts: Any) -> bool:
+    return isinstance(texts, list | tuple) and any(map(_is_pair, texts))
+
+
+def _is_pair(text: Any) -> bool:
+    return isinstance(text, list | tuple) and len(text) == 2 and all(isinstance(string, str) for string in text)
+
+
+def _alone(text: Any) -> Any:
+    """Return one of several texts as an argument of its own."""
+    return [text] if _is_pair(text) else text
 
 
 def _classification(labels: Many[str], row: npt.NDArray[Any]) -> Classification:

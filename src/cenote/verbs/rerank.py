@@ -10,10 +10,11 @@ from typing import Any
 import numpy as np
 
 from cenote.core import Core, Pending
-from cenote.errors import InputError
+from cenote.errors import EmptyInputError, InputError
 from cenote.outputs import Ranked, Ranking
 from cenote.runtime.request import Answer
 from cenote.scoring import PairScores, ScoreRequest, score
+from cenote.text.options import TruncationSide
 
 Document = str | Mapping[str, Any]
 """A text, or a mapping with a string `text` that comes back as it is."""
@@ -30,6 +31,7 @@ def rerank(
     max_tokens_per_query: int | None = None,
     max_tokens_per_doc: int | None = None,
     truncate: bool = True,
+    truncation_side: TruncationSide | None = None,
     threshold: float | None = None,
     return_documents: bool = True,
 ) -> Pending[Ranking]:
@@ -39,9 +41,9 @@ def rerank(
     `.kind` (how the model scores) and `.usage`. `raw_scores` gives the logits instead of what the checkpoint's
     activation makes of them; the order is that of the logits in any case. `top_n` keeps the first, `threshold` those
     whose score is at least this. `instruction` is for models whose prompt has a place for it. A document that is too
-    long for the model is cut, or refused where `truncate` is off; one over `max_tokens_per_doc` is cut, as is a query
-    over `max_tokens_per_query`. Raises `InputError` for a bad argument and `UnsupportedTaskError` where the model
-    scores no pairs.
+    long for the model is cut at `truncation_side`, or refused where `truncate` is off; one over `max_tokens_per_doc` is
+    cut, as is a query over `max_tokens_per_query`. Raises `InputError` for a bad argument and `UnsupportedTaskError`
+    where the model scores no pairs.
     """
     if not isinstance(query, str):
         raise InputError(f"query must be a string, not of type {type(query).__name__}", param="query")
@@ -55,6 +57,7 @@ def rerank(
         max_query_tokens=max_tokens_per_query,
         max_document_tokens=max_tokens_per_doc,
         truncate=truncate,
+        truncation_side=truncation_side,
     )
     pending = score(core, request)
     wanted = _Wanted(documents if return_documents else None, top_n, threshold, raw_scores)
@@ -97,7 +100,7 @@ def _texts(documents: object) -> list[str]:
             f"documents must be a list of strings, not of type {type(documents).__name__}", param="documents"
         )
     if not documents:
-        raise InputError("documents is empty: pass at least one", param="documents")
+        raise EmptyInputError("documents is empty: pass at least one", param="documents")
     return [_text(document, index) for index, document in enumerate(documents)]
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence as Many
 
 from cenote.core import Core, Pending
-from cenote.errors import InputError
+from cenote.errors import EmptyInputError, InputError
 from cenote.outputs import Scores
 from cenote.runtime.request import Answer
 from cenote.scoring import ScoreRequest
@@ -54,7 +54,7 @@ def _strings(texts: object, param: str) -> list[str]:
             f"{param} must be a string or a list of strings, not of type {type(texts).__name__}", param=param
         )
     if not texts:
-        raise InputError(f"{param} is empty: pass at least one text", param=param)
+        raise EmptyInputError(f"{param} is empty: pass at least one text", param=param)
     for index, text in enumerate(texts):
         if not isinstance(text, str):
             raise InputError(f"{param}[{index}] must be a string", param=param, index=index)

@@ -5,11 +5,15 @@ from __future__ import annotations
 from typing import Protocol
 
 import torch
+from torch import nn
 
 from cenote.checkpoint.spec import TokenClassifySpec
 from cenote.errors import CheckpointError, InputError
 from cenote.params import PoolingParams, PoolingParamsUpdate, Task
+from cenote.pooling.dimensions import DimensionRule
 from cenote.pooling.heads.classifier import LabelOptions, TokenClassifierPoolerHead
+from cenote.pooling.heads.embedding import EmbeddingOptions
+from cenote.pooling.heads.token_embedding import TokenEmbeddingPoolerHead
 from cenote.pooling.metadata import PoolingMetadata
 from cenote.pooling.methods.all import AllPool
 from cenote.pooling.methods.base import TokenPoolingMethod
@@ -60,3 +64,9 @@ def pooler_for_token_classify(spec: TokenClassifySpec, origin: Origin) -> TokenP
         raise CheckpointError(f"the model of {origin.spec.name} has no token classifier")
     head = TokenClassifierPoolerHead(classifier, LabelOptions(spec.activation, spec.use_activation))
     return TokenPooler(AllPool(), head)
+
+
+def pooler_for_hidden_states(origin: Origin) -> TokenPooler:
+    """Build what gives every row of the backbone as it is, in fp32."""
+    options = EmbeddingOptions(DimensionRule(origin.spec.hidden_size, None), normalize=False)
+    return TokenPooler(AllPool(), TokenEmbeddingPoolerHead(nn.Identity(), options))
