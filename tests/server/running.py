@@ -15,7 +15,9 @@ import openai
 from cenote.config import ServerOptions
 from cenote.engine import AsyncEngine
 from cenote.server.app import create_app
-from cenote.server.listen import bind, make_server, url_of
+from cenote.server.gate import Gate
+from cenote.server.listen import bind, release, url_of
+from cenote.server.run import Server
 
 TIMEOUT_SECONDS = 30.0
 T = TypeVar("T")
@@ -38,6 +40,7 @@ class RunningServer:
     engines: Mapping[str, AsyncEngine]
     http: httpx.Client
     client: openai.OpenAI
+    server: Server
 
     def metric(self, name: str, **labels: str) -> float:
         """Return the sum of the metric's samples that have these labels."""
@@ -50,22 +53,23 @@ class RunningServer:
 @contextmanager
 def run_server(engines: Mapping[str, AsyncEngine], options: ServerOptions | None = None) -> Iterator[RunningServer]:
     """Serve `engines` until the block ends. The engines stay open."""
-    options = options or ServerOptions(port=0)
-    listener = bind(options.host, options.port)
+    options = options or ServerOptions(port=0, shutdown_timeout=5)
+    listener = bind(options)
     ready = threading.Event()
-    server = make_server(create_app(engines, options), 5, ready.set)
+    gate = Gate()
+    server = Server(create_app(engines, options, gate), options, gate, ready.set)
     thread = threading.Thread(target=server.run, kwargs={"sockets": [listener]})
     thread.start()
-    url = url_of(listener)
+    url = url_of(listener, options)
     try:
         assert ready.wait(TIMEOUT_SECONDS), "the server did not start"
         with (
             httpx.Client(base_url=url, timeout=TIMEOUT_SECONDS) as http,
             openai.OpenAI(base_url=f"{url}/v1", api_key="none", max_retries=0, timeout=TIMEOUT_SECONDS) as client,
         ):
-            yield RunningServer(url, engines, http, client)
+            yield RunningServer(url, engines, http, client, server)
     finally:
-        server.should_exit = True
+        server.stop()
         thread.join(TIMEOUT_SECONDS)
-        listener.close()
+        release(listener, options)
     assert not thread.is_alive(), "the server did not stop"

@@ -4,8 +4,11 @@ from __future__ import annotations
 
 import json
 import logging
+import os
+import shlex
 import socket
-from collections.abc import Sequence
+import threading
+from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -20,6 +23,9 @@ if TYPE_CHECKING:
     from cenote.engine import AsyncEngine
 
 logger = logging.getLogger(__name__)
+
+LAST_SECONDS = 10.0
+"""What the models get to end after the last answer; a step that hangs must not keep the process."""
 
 
 def serve(
@@ -43,20 +49,33 @@ def serve(
         raise MissingExtraError(f"the server needs {error.name}: pip install 'cenote[server]'") from None
     logging.basicConfig(level=logging.INFO, format="%(asctime)s %(levelname)s %(name)s: %(message)s")
     logging.getLogger("uvicorn").setLevel(logging.WARNING)
-    listener = listen.bind(server_options.host, server_options.port)
-    with listener, ExitStack() as stack:
+    listener = listen.bind(server_options)
+    with ExitStack() as stack:
+        stack.callback(listen.release, listener, server_options)
+        watchdog = threading.Timer(LAST_SECONDS, _give_up)
+        watchdog.daemon = True
+        stack.callback(watchdog.cancel)
         engines = _open(dict(zip(names, models, strict=True)), engine or EngineOptions(), stack)
+        stack.callback(watchdog.start)
         _run(engines, listener, server_options)
+
+
+def _give_up() -> None:
+    logger.critical("a step did not end within %d seconds after the last answer: giving up", LAST_SECONDS)
+    os._exit(1)
 
 
 def _run(engines: dict[str, AsyncEngine], listener: socket.socket, options: ServerOptions) -> None:
     from cenote.server import listen
     from cenote.server.app import create_app
+    from cenote.server.gate import Gate
+    from cenote.server.run import Server, run
 
     def announce() -> None:
-        print(_greeting(listen.url_of(listener), engines), flush=True)
+        print(greeting(listen.url_of(listener, options), options, engines), flush=True)
 
-    listen.run(create_app(engines, options), listener, options.shutdown_timeout, announce)
+    gate = Gate()
+    run(Server(create_app(engines, options, gate), options, gate, announce), listener)
 
 
 def _open(models: dict[str, str], options: EngineOptions, stack: ExitStack) -> dict[str, AsyncEngine]:
@@ -85,10 +104,22 @@ def _names(models: Sequence[str], names: Sequence[str]) -> list[str]:
     return chosen
 
 
-def _greeting(url: str, engines: dict[str, AsyncEngine]) -> str:
+def greeting(url: str, options: ServerOptions, engines: Mapping[str, AsyncEngine]) -> str:
+    """Return what is printed once the server takes requests: where it is, and a line to try it with."""
     name = next((name for name, engine in engines.items() if "embed" in engine.info.tasks), None)
-    lines = [f"Cenote serves {', '.join(engines)} on {url}"]
+    address = url if options.uds is None else f"the Unix socket {options.uds}"
+    lines = [f"Cenote serves {', '.join(engines)} on {address}"]
     if name is not None:
-        body = json.dumps({"model": name, "input": "The water is clear."})
-        lines += ["", f"  curl -s {url}/v1/embeddings -H 'Content-Type: application/json' -d '{body}'", ""]
+        lines += ["", f"  {shlex.join(_curl(url, options, name))}", ""]
     return "\n".join(lines)
+
+
+def _curl(url: str, options: ServerOptions, name: str) -> list[str]:
+    """Return a command that works on this machine, but for the key, which is not shown."""
+    body = json.dumps({"model": name, "input": "The water is clear."})
+    command = ["curl", "-s", f"{url}/v1/embeddings", "-H", "Content-Type: application/json", "-d", body]
+    if options.uds is not None:
+        command[2:2] = ["--unix-socket", options.uds]
+    if options.ssl_certfile is not None:
+        command.insert(2, "-k")  # the certificate is hardly for the name of this machine's own address
+    return command

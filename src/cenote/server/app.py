@@ -15,8 +15,9 @@ from cenote.config import ServerOptions
 from cenote.engine import AsyncEngine
 from cenote.server.describe import describe
 from cenote.server.dialects import DEFAULT_DIALECT, DIALECTS
-from cenote.server.endpoint import Endpoint
+from cenote.server.endpoint import Endpoint, Frame
 from cenote.server.failures import Failure, failure_of, failure_of_http
+from cenote.server.gate import Gate
 from cenote.server.metrics import Metrics
 from cenote.server.observe import Observe
 from cenote.server.operations import operation_routes
@@ -24,33 +25,33 @@ from cenote.server.paths import Paths, bare_paths, own_paths
 from cenote.server.served import ServedModels
 
 
-def create_app(engines: Mapping[str, AsyncEngine], options: ServerOptions) -> Starlette:
+def create_app(engines: Mapping[str, AsyncEngine], options: ServerOptions, gate: Gate | None = None) -> Starlette:
     """Return the application that serves `engines` by their names. Whoever made the engines closes them.
+
+    Once `gate` is closed, new work is refused.
 
     Every dialect answers under its own prefix in its exact form; on the bare paths all of them answer, and where they
     share one the body decides.
     """
-    models = ServedModels(engines)
+    frame = Frame(models=ServedModels(engines), options=options, gate=gate or Gate())
     metrics = Metrics()
     routes: list[BaseRoute] = []
-    routes += _routes(bare_paths(DIALECTS), models, options, exact=False)
+    routes += _routes(bare_paths(DIALECTS), frame, exact=False)
     for dialect in DIALECTS:
-        own = _routes(own_paths(dialect), models, options, exact=True)
-        routes.append(Mount(f"/{dialect.name}", routes=own))
-    routes += operation_routes(models, metrics, describe(DIALECTS))
+        routes.append(Mount(f"/{dialect.name}", routes=_routes(own_paths(dialect), frame, exact=True)))
+    routes += operation_routes(frame, metrics, describe(DIALECTS))
     app = Starlette(
         routes=routes,
-        middleware=[Middleware(Observe, metrics=metrics)],
+        middleware=[Middleware(Observe, metrics=metrics, gate=frame.gate)],
         exception_handlers={HTTPException: _answer_http, Exception: _answer_unexpected},
     )
     app.router.redirect_slashes = False
     return app
 
 
-def _routes(paths: Paths, models: ServedModels, options: ServerOptions, *, exact: bool) -> list[Route]:
+def _routes(paths: Paths, frame: Frame, *, exact: bool) -> list[Route]:
     return [
-        Route(path, Endpoint(offers, models, options, exact=exact), methods=[method])
-        for (method, path), offers in paths.items()
+        Route(path, Endpoint(offers, frame, exact=exact), methods=[method]) for (method, path), offers in paths.items()
     ]
 
 

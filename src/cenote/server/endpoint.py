@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import logging
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -13,11 +14,12 @@ from starlette.responses import Response
 from starlette.types import Receive, Scope, Send
 
 from cenote.config import ServerOptions
-from cenote.errors import CenoteError, EngineError, InputError
+from cenote.errors import CenoteError, DeadlineError, EngineClosedError, EngineError, InputError
 from cenote.server.body import ClientGoneError, read_json
 from cenote.server.connection import while_connected
 from cenote.server.dialect import Call, Dialect, Operation
 from cenote.server.failures import Failure, failure_of, reworded
+from cenote.server.gate import Gate
 from cenote.server.observe import RECORD_KEY
 from cenote.server.record import CLIENT_GONE_STATUS, Record
 from cenote.server.served import ServedModels
@@ -45,22 +47,35 @@ def choose(offers: Sequence[Offer], body: Any) -> Offer:
     return next((offer for offer in offers if not offer.operation.marks), offers[0])
 
 
+@dataclass(frozen=True, kw_only=True)
+class Frame:
+    """What all endpoints of a server share."""
+
+    models: ServedModels
+    options: ServerOptions
+    gate: Gate
+
+
 class Endpoint:
     """One path as an ASGI app: one dialect's where `exact`, else all that have it. It always answers, unless the client
     has left.
     """
 
-    def __init__(self, offers: Sequence[Offer], models: ServedModels, options: ServerOptions, *, exact: bool) -> None:
+    def __init__(self, offers: Sequence[Offer], frame: Frame, *, exact: bool) -> None:
         self._offers = tuple(offers)
         self._default = choose(offers, None)
-        self._models = models
-        self._options = options
+        self._frame = frame
         self._exact = exact
         self._route = offers[0].operation.path
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         record: Record = scope[RECORD_KEY]
         record.route = self._route
+        with self._frame.gate.inside():
+            await self._serve(scope, receive, send)
+
+    async def _serve(self, scope: Scope, receive: Receive, send: Send) -> None:
+        record: Record = scope[RECORD_KEY]
         offer = self._default
         try:
             body = await self._read(scope, receive)
@@ -69,8 +84,13 @@ class Endpoint:
         except ClientGoneError:
             record.status = CLIENT_GONE_STATUS
             return
+        except asyncio.CancelledError:
+            if self._frame.gate.is_open:
+                raise
+            late = EngineClosedError("the server was stopped before this request was done")
+            response = offer.dialect.refusal(offer.failure(late), exact=self._exact)
         except Exception as error:
-            if isinstance(error, EngineError) or not isinstance(error, CenoteError):
+            if _is_for_the_log(error):
                 logger.error("request %s failed", record.request_id, exc_info=error)
             response = offer.dialect.refusal(offer.failure(error), exact=self._exact)
         await response(scope, receive, send)
@@ -78,20 +98,28 @@ class Endpoint:
     async def _read(self, scope: Scope, receive: Receive) -> Any:
         if self._default.operation.body is None:
             return None
-        return await read_json(Headers(scope=scope), receive, self._options.max_body_bytes)
+        self._frame.gate.check_open()
+        return await read_json(Headers(scope=scope), receive, self._frame.options.max_body_bytes)
 
     async def _answer(self, offer: Offer, body: Any, scope: Scope, receive: Receive) -> Response:
         schema = offer.operation.body
         call = Call(
             body=None if schema is None else _validated(schema, body),
             path=scope.get("path_params", {}),
-            models=self._models,
-            options=self._options,
+            models=self._frame.models,
+            options=self._frame.options,
             record=scope[RECORD_KEY],
             exact=self._exact,
         )
         work = offer.operation.handler(call)
         return await (work if schema is None else while_connected(receive, work))
+
+
+def _is_for_the_log(error: Exception) -> bool:
+    """Return whether whoever runs the server should look at `error`; the line of its request is there in any case."""
+    if isinstance(error, EngineError):
+        return not isinstance(error, EngineClosedError | DeadlineError)
+    return not isinstance(error, CenoteError)
 
 
 def _validated(schema: type[BaseModel], value: Any) -> BaseModel:

@@ -1,22 +1,29 @@
-"""Taking the port, and running the application on it until a signal comes."""
+"""The address of a server: taking it, and naming it to people."""
 
 from __future__ import annotations
 
-import signal
+import errno
+import ipaddress
+import os
 import socket
-from collections.abc import Callable
+import ssl
+import stat
+from pathlib import Path
 
-import uvicorn
-from starlette.types import ASGIApp
-
+from cenote.config import ServerOptions
 from cenote.errors import OptionError
 
 
-def bind(host: str, port: int) -> socket.socket:
-    """Take `port` on `host`, not listening yet, so that a busy port is known before a model is loaded.
+def bind(options: ServerOptions) -> socket.socket:
+    """Take the address, not listening yet, so that a busy one is known before a model is loaded.
 
-    Raises `OptionError` where it cannot be taken.
+    Raises `OptionError` where it cannot be taken, or the TLS certificate not be read.
     """
+    _check_certificate(options)
+    return _bind_port(options.host, options.port) if options.uds is None else _bind_path(options.uds)
+
+
+def _bind_port(host: str, port: int) -> socket.socket:
     try:
         family, kind, protocol, _, address = socket.getaddrinfo(
             host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE
@@ -37,48 +44,59 @@ def bind(host: str, port: int) -> socket.socket:
     return listener
 
 
-def url_of(listener: socket.socket) -> str:
-    """Return the address that a client on this machine opens."""
+def _bind_path(path: str) -> socket.socket:
+    """Listen on a Unix socket at `path`; one that a server left behind when it was killed is replaced."""
+    listener = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+    try:
+        _remove_stale(path)
+        listener.bind(path)
+    except OSError as error:
+        listener.close()
+        reason = error.strerror or error
+        raise OptionError(f"cannot listen on the socket {path}: {reason}; choose another --uds") from None
+    return listener
+
+
+def _remove_stale(path: str) -> None:
+    """Remove the socket at `path` if nobody listens there. Raises `OSError` for anything else that is there."""
+    if not os.path.lexists(path) or not stat.S_ISSOCK(os.lstat(path).st_mode):
+        return  # taking the path fails by itself where a file is there
+    with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as probe:
+        if probe.connect_ex(path) == errno.ECONNREFUSED:
+            os.unlink(path)
+
+
+def _check_certificate(options: ServerOptions) -> None:
+    if options.ssl_certfile is None:
+        return
+    try:
+        ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER).load_cert_chain(options.ssl_certfile, options.ssl_keyfile, _no_password)
+    except (OSError, ssl.SSLError, ValueError) as error:
+        files = " and ".join(filter(None, (options.ssl_certfile, options.ssl_keyfile)))
+        raise OptionError(f"cannot use the certificate in {files}: {error}; both must be PEM files") from None
+
+
+def _no_password() -> str:
+    raise ValueError("the key is encrypted, and nobody is asked for its password")
+
+
+def is_public(listener: socket.socket) -> bool:
+    """Return whether other machines can reach it."""
+    return listener.family != socket.AF_UNIX and not ipaddress.ip_address(listener.getsockname()[0]).is_loopback
+
+
+def url_of(listener: socket.socket, options: ServerOptions) -> str:
+    """Return the address that a client on this machine opens; for a Unix socket the one to ask for through it."""
+    scheme = "http" if options.ssl_certfile is None else "https"
+    if listener.family == socket.AF_UNIX:
+        return f"{scheme}://localhost"
     host, port = listener.getsockname()[:2]
     host = {"0.0.0.0": "127.0.0.1", "::": "::1"}.get(host, host)  # noqa: S104 - compared, not listened on
-    return f"http://[{host}]:{port}" if ":" in host else f"http://{host}:{port}"
+    return f"{scheme}://[{host}]:{port}" if ":" in host else f"{scheme}://{host}:{port}"
 
 
-def run(app: ASGIApp, listener: socket.socket, shutdown_timeout: int, on_ready: Callable[[], None]) -> None:
-    """Serve `app` until SIGTERM, after which it returns, or SIGINT, after which it raises `KeyboardInterrupt`.
-
-    Requests that run then get `shutdown_timeout` seconds to finish.
-    """
-    # uvicorn raises the signal once more when it is done; the default handler would end the process with status 143.
-    previous = signal.signal(signal.SIGTERM, lambda *_: None)
-    try:
-        make_server(app, shutdown_timeout, on_ready).run(sockets=[listener])
-    finally:
-        signal.signal(signal.SIGTERM, previous)
-
-
-def make_server(app: ASGIApp, shutdown_timeout: int, on_ready: Callable[[], None]) -> uvicorn.Server:
-    """Return the server that `run` runs; `on_ready` is called once it accepts connections."""
-    config = uvicorn.Config(
-        app,
-        access_log=False,
-        log_config=None,
-        lifespan="off",
-        ws="none",
-        server_header=False,
-        timeout_graceful_shutdown=shutdown_timeout,
-    )
-    return _Server(config, on_ready)
-
-
-class _Server(uvicorn.Server):
-    def __init__(self, config: uvicorn.Config, on_ready: Callable[[], None]) -> None:
-        super().__init__(config)
-        self._on_ready = on_ready
-
-    async def startup(self, sockets: list[socket.socket] | None = None) -> None:
-        try:
-            await super().startup(sockets=sockets)
-        except OSError as error:
-            raise OptionError(f"cannot listen: {error.strerror}; choose another --port") from None
-        self._on_ready()
+def release(listener: socket.socket, options: ServerOptions) -> None:
+    """Close the address; the file of a Unix socket goes with it."""
+    listener.close()
+    if options.uds is not None:
+        Path(options.uds).unlink(missing_ok=True)

@@ -8,6 +8,7 @@ import time
 
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
+from cenote.server.gate import Gate
 from cenote.server.metrics import Metrics
 from cenote.server.record import Record
 
@@ -20,9 +21,10 @@ _REQUEST_ID = re.compile(rb"[\x21-\x7e]{1,128}")
 class Observe:
     """Pure ASGI middleware around everything else."""
 
-    def __init__(self, app: ASGIApp, metrics: Metrics) -> None:
+    def __init__(self, app: ASGIApp, metrics: Metrics, gate: Gate) -> None:
         self._app = app
         self._metrics = metrics
+        self._gate = gate
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] != "http":
@@ -36,6 +38,8 @@ class Observe:
             if message["type"] == "http.response.start":
                 record.status = message["status"]
                 message["headers"] = [*message.get("headers", ()), *record.headers()]
+                if not self._gate.is_open:
+                    message["headers"].append((b"connection", b"close"))
             await send(message)
 
         try:

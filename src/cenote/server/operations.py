@@ -1,4 +1,4 @@
-"""The routes that are for whoever runs the server: health, metrics, the description of the API."""
+"""The routes that are for whoever runs the server: health, readiness, metrics, the description of the API."""
 
 from __future__ import annotations
 
@@ -11,22 +11,25 @@ from starlette.responses import Response
 from starlette.routing import Route
 
 from cenote.server.answers import to_json
+from cenote.server.endpoint import Frame
 from cenote.server.metrics import Metrics
 from cenote.server.observe import RECORD_KEY
-from cenote.server.served import ServedModels
+
+PROBES = ("/health", "/ready", "/ping")
+"""What an orchestrator asks every few seconds: cheap, without a key, and kept out of the log."""
 
 
-def operation_routes(models: ServedModels, metrics: Metrics, description: Mapping[str, Any]) -> list[Route]:
-    """Return the routes `/health`, `/metrics` and `/openapi.json`."""
+def operation_routes(frame: Frame, metrics: Metrics, description: Mapping[str, Any]) -> list[Route]:
+    """Return the routes of `PROBES`, `/metrics` and `/openapi.json`."""
     described = to_json(description)
 
     async def health(request: Request) -> Response:
         _note(request)
-        unhealthy = models.unhealthy()
-        if unhealthy:
-            body = to_json({"status": "unavailable", "models": unhealthy})
-            return Response(body, 503, media_type="application/json")
-        return Response(b'{"status":"ok"}', media_type="application/json")
+        return _alive(frame) or _state("ok")
+
+    async def ready(request: Request) -> Response:
+        _note(request)
+        return _alive(frame) or (_state("ready") if frame.gate.is_open else _state("stopping", 503))
 
     async def exposition(request: Request) -> Response:
         _note(request)
@@ -36,7 +39,24 @@ def operation_routes(models: ServedModels, metrics: Metrics, description: Mappin
         _note(request)
         return Response(described, media_type="application/json")
 
-    return [Route("/health", health), Route("/metrics", exposition), Route("/openapi.json", openapi)]
+    return [
+        Route("/health", health),
+        Route("/ping", health),
+        Route("/ready", ready),
+        Route("/metrics", exposition),
+        Route("/openapi.json", openapi),
+    ]
+
+
+def _alive(frame: Frame) -> Response | None:
+    """Return the answer of a server that cannot compute any more, `None` while it can."""
+    unhealthy = frame.models.unhealthy()
+    return _state("unavailable", 503, models=unhealthy) if unhealthy else None
+
+
+def _state(status: str, code: int = 200, **more: Any) -> Response:
+    headers = {"cache-control": "no-store"}
+    return Response(to_json({"status": status, **more}), code, headers=headers, media_type="application/json")
 
 
 def _note(request: Request) -> None:
