@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass, field
 
-from cenote.errors import BusyError, CenoteError, OversizeError
+from cenote.errors import BusyError, OversizeError
 from cenote.runtime.load import STEP_FILL_BOUNDS, STEP_SECONDS_BOUNDS, Histogram, Load
 from cenote.runtime.pace import Pace
 from cenote.runtime.request import Request
@@ -68,11 +68,6 @@ class Lane:
             del self.waiting[request]
             self.queued_tokens -= request.num_tokens_left
             request.states.clear()
-
-    def fail_all(self, error: CenoteError) -> None:
-        """Fail every request. Only the loop's thread completes futures, so only it may call this."""
-        for request in list(self.unanswered):
-            request.fail(error)
 
     def observe(self, num_tokens: int, seconds: float) -> None:
         """Note a step that was run."""

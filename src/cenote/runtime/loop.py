@@ -81,7 +81,7 @@ class Loop:
             with self._wake:
                 if lane in self._lanes:
                     self._lanes.remove(lane)
-            lane.fail_all(EngineClosedError("the model was unloaded"))
+            self._fail_all(lane, EngineClosedError("the model was unloaded"))
 
         return self._post(take_out)
 
@@ -140,6 +140,14 @@ class Loop:
         else:
             for each in self._lanes:
                 each.busy_seconds = 0.0
+
+    def _fail(self, lane: Lane, request: Request, error: CenoteError) -> None:
+        self._forget(lane, request)
+        request.fail(error)
+
+    def _fail_all(self, lane: Lane, error: CenoteError) -> None:
+        for request in list(lane.unanswered):
+            self._fail(lane, request, error)
 
     def _forget(self, lane: Lane, request: Request) -> None:
         with self._wake:
@@ -239,15 +247,16 @@ class Loop:
         step.lane.observe(sum(len(part.piece) for part in step.parts), time.monotonic() - step.launched)
         for part, result in zip(step.parts, results, strict=True):
             if isinstance(result, CenoteError):
-                part.request.fail(result)
-            elif part.piece.is_last:
-                part.request.finish(part.position, result)
+                self._fail(step.lane, part.request, result)
+            elif part.piece.is_last and part.request.note(part.position, result):
+                self._forget(step.lane, part.request)  # first, so that the caller finds it out of the queue
+                part.request.finish()
 
     def _isolate(self, lane: Lane, parts: list[_Part], error: Exception) -> None:
         """Run a failed step again in smaller parts, down to the request, or the sequence, that is at fault."""
         smaller = _split(parts, error)
         if smaller is None:
-            parts[0].request.fail(_explain(error))
+            self._fail(lane, parts[0].request, _explain(error))
             return
         for few in smaller:
             if few[0].request.future.done():
@@ -265,7 +274,7 @@ class Loop:
             calls, self._calls = self._calls, deque()
         dead = _died(error)
         for lane in self._lanes:
-            lane.fail_all(dead)
+            self._fail_all(lane, dead)
         for _, future in calls:
             future.set_exception(dead)
 

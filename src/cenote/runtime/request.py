@@ -131,28 +131,29 @@ class Request:
         state = self.states.setdefault(position, SequenceState(len(sequence)))
         return Piece(sequence=sequence, start=start, stop=stop, state=state)
 
-    def finish(self, position: int, results: Results) -> None:
-        """Note the results of one sequence; the last one completes the future."""
+    def note(self, position: int, results: Results) -> bool:
+        """Note the results of one sequence; return whether these were the last."""
         self.states.pop(position, None)
         self.results[position] = results
         self.num_done += 1
-        if self.num_done == len(self.sequences) and not self.future.done():
-            now = time.monotonic()
-            started = self.started or now
-            self._complete(
-                Answer(
-                    results=[result for result in self.results if result is not None],
-                    queue_seconds=started - self.submitted,
-                    inference_seconds=now - started,
-                )
+        return self.num_done == len(self.sequences)
+
+    def finish(self) -> None:
+        """Complete the future with the results of all sequences, unless the caller left or it has an error."""
+        if self.future.done() or not self.future.set_running_or_notify_cancel():
+            return
+        now = time.monotonic()
+        started = self.started or now
+        self.future.set_result(
+            Answer(
+                results=[result for result in self.results if result is not None],
+                queue_seconds=started - self.submitted,
+                inference_seconds=now - started,
             )
+        )
 
     def fail(self, error: BaseException) -> None:
         """Fail the future, unless the caller left or it has its answer, and free what chunks have kept."""
         self.states.clear()
         if not self.future.done() and self.future.set_running_or_notify_cancel():
             self.future.set_exception(error)
-
-    def _complete(self, answer: Answer) -> None:
-        if self.future.set_running_or_notify_cancel():
-            self.future.set_result(answer)
