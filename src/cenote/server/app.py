@@ -34,7 +34,7 @@ def create_app(engines: Mapping[str, AsyncEngine], options: ServerOptions, gate:
     share one the body decides.
     """
     frame = Frame(models=ServedModels(engines), options=options, gate=gate or Gate())
-    metrics = Metrics()
+    metrics = Metrics(frame.models)
     routes: list[BaseRoute] = []
     routes += _routes(bare_paths(DIALECTS), frame, exact=False)
     for dialect in DIALECTS:

@@ -21,6 +21,8 @@ class Record:
     num_texts: int = 0
     num_tokens: int = 0
     num_truncated: int = 0
+    queue_seconds: float = 0.0
+    inference_seconds: float = 0.0
 
     def add(self, usage: Usage | None) -> None:
         """Add what one engine call cost."""
@@ -28,6 +30,8 @@ class Record:
             self.num_texts += len(usage.num_tokens)
             self.num_tokens += usage.total_tokens
             self.num_truncated += sum(usage.truncated)
+            self.queue_seconds += usage.queue_seconds
+            self.inference_seconds += usage.inference_seconds
 
     def headers(self) -> list[tuple[bytes, bytes]]:
         """Return the answer's own headers."""
@@ -35,4 +39,10 @@ class Record:
         if self.num_texts:
             headers.append((b"x-cenote-tokens", b"%d" % self.num_tokens))
             headers.append((b"x-cenote-truncated", b"%d" % self.num_truncated))
+            headers.append((b"x-cenote-queue-ms", b"%.3f" % (self.queue_seconds * 1e3)))
+            headers.append((b"x-cenote-inference-ms", b"%.3f" % (self.inference_seconds * 1e3)))
         return headers
+
+
+HEADERS = ("x-request-id", "x-cenote-tokens", "x-cenote-truncated", "x-cenote-queue-ms", "x-cenote-inference-ms")
+"""The names of those headers."""
