@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any, Concatenate, ParamSpec, Self, TypeVar
 
 from cenote import verbs
+from cenote.checkpoint.spec import ModelSpec
 from cenote.config import EngineOptions, from_keywords
 from cenote.core import Core, EngineInfo, Pending, open_core
 from cenote.errors import EngineClosedError, OptionError
@@ -53,6 +54,11 @@ class _Door:
     def info(self) -> EngineInfo:
         """What was read and decided, with the reasons."""
         return self._core.info
+
+    @property
+    def spec(self) -> ModelSpec:
+        """What the checkpoint says about itself."""
+        return self._core.spec
 
     @property
     def healthy(self) -> bool:

@@ -42,6 +42,7 @@ DECISIONS = [
         ]
     ],
     ("/v2/rerank", {}, "cohere"),
+    ("/embeddings", {}, "openai"),
 ]
 
 
@@ -112,7 +113,7 @@ BARE_PATHS = [(method, path) for method, path in PATHS if method == "POST"]
         ("[]", "application/json", {400, 422}),
         ("{}", "application/json", {400, 422}),
         ('{"model": "nope", "input": "a", "texts": ["a"], "query": "a", "documents": ["a"], "inputs": [["a"]]}',
-         "application/json", {400, 404}),
+         "application/json", {400, 404, 422}),
         ("{}", "text/plain", {400, 415}),
     ],
 )  # fmt: skip
@@ -154,6 +155,7 @@ def test_unknown_paths_and_methods_under_a_prefix_are_the_dialect_s_own(kinds: R
         ("/v1/embeddings", {"model": "nope", "task": "separation"}, 400),
         ("/v1/embeddings", {"model": "nope"}, 404),
         ("/v1/rerank", {"top_n": 0}, 400),
+        ("/rerank", {"query": "a", "documents": None, "texts": [1]}, 422),
     ],
 )
 def test_the_status_is_that_of_the_dialect_that_is_meant(

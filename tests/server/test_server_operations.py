@@ -82,8 +82,11 @@ class TestDescription:
         for dialect in DIALECTS:
             for operation in dialect.operations:
                 path = re.sub(r":\w+}", "}", operation.path)
-                described = description["paths"][path][operation.method.lower()]
-                assert ("requestBody" in described) == (operation.body is not None)
+                own = f"/{dialect.name}{path}"
+                for place in [own] if operation.is_own else [path, own]:
+                    described = description["paths"][place][operation.method.lower()]
+                    assert ("requestBody" in described) == (operation.body is not None)
+                    assert ("content" in described["responses"]["200"]) == (operation.answer is not None)
 
     def test_references_lead_somewhere(self, server: RunningServer) -> None:
         answer = server.http.get("/openapi.json")

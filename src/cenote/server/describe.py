@@ -29,7 +29,7 @@ def describe(dialects: Iterable[Dialect]) -> dict[str, Any]:
         _add(paths, (method, path), _described(offers, references, AnyError))
     for dialect in dialects:
         for (method, path), offers in own_paths(dialect).items():
-            described = _described(offers, references, dialect.failure_body)
+            described = _described(offers, references, offers[0].dialect.failure_body)
             _add(paths, (method, f"/{dialect.name}{path}"), described)
     return {
         "openapi": "3.1.0",
@@ -55,7 +55,9 @@ def _models(dialects: tuple[Dialect, ...]) -> set[tuple[type[BaseModel], JsonSch
     for dialect in dialects:
         found.add((dialect.failure_body, "serialization"))
         for operation in dialect.operations:
-            found.add((operation.answer, "serialization"))
+            found.add((dialect.for_operation(operation).failure_body, "serialization"))
+            if operation.answer is not None:
+                found.add((operation.answer, "serialization"))
             if operation.body is not None:
                 found.add((operation.body, "validation"))
     return found
@@ -63,12 +65,12 @@ def _models(dialects: tuple[Dialect, ...]) -> set[tuple[type[BaseModel], JsonSch
 
 def _described(offers: list[Offer], references: _References, error: type[BaseModel]) -> dict[str, Any]:
     operations = [offer.operation for offer in offers]
-    answers = _any_of([references[each.answer, "serialization"] for each in operations])
+    answers = [references[each.answer, "serialization"] for each in operations if each.answer is not None]
     described: dict[str, Any] = {
         "tags": [offer.dialect.name for offer in offers],
         "summary": operations[0].summary,
         "responses": {
-            "200": {"description": "Success", **_content(answers)},
+            "200": {"description": "Success", **(_content(_any_of(answers)) if answers else {})},
             "default": {"description": "Error", **_content(references[error, "serialization"])},
         },
     }

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, Literal
 
 from pydantic import BaseModel
@@ -31,23 +31,35 @@ class Call:
     exact: bool
 
 
+@dataclass(frozen=True, slots=True)
+class ErrorForm:
+    """How an error is written, and the schema of that."""
+
+    body: Callable[[Failure], dict[str, Any]]
+    schema: type[BaseModel]
+
+
 @dataclass(frozen=True, kw_only=True)
 class Operation:
     """One route. `body` is `None` where nothing is read; `answer` describes what comes back.
 
     `marks` are the fields by which a body means this operation where several dialects share a bare path; an operation
-    without any is meant where no other is. `aliases` are more bare paths. `words` are the engine's names of arguments
-    that this operation calls otherwise: errors use them.
+    without any is meant where no other is. `aliases` are more bare paths; `is_own` operations have none, they answer
+    under the prefix only. `words` are the engine's names of arguments that this operation calls otherwise: errors use
+    them. `errors` is set where they look otherwise than those of the dialect. `answer` is `None` where nothing comes
+    back but the status.
     """
 
     method: Literal["GET", "POST"]
     path: str
     handler: Callable[[Call], Awaitable[Response]]
     summary: str
-    answer: type[BaseModel]
+    answer: type[BaseModel] | None
     body: type[BaseModel] | None = None
     marks: frozenset[str] = frozenset()
     aliases: tuple[str, ...] = ()
+    is_own: bool = False
+    errors: ErrorForm | None = None
     words: Mapping[str, str] = field(default_factory=dict)
 
 
@@ -64,10 +76,19 @@ class Dialect:
     status: Callable[[Failure], int] = lambda failed: failed.status
     """The status that this dialect's clients expect."""
 
+    def for_operation(self, operation: Operation) -> Dialect:
+        """Return the dialect with the errors that this one of its operations has."""
+        errors = operation.errors
+        return self if errors is None else replace(self, error_body=errors.body, failure_body=errors.schema)
+
     def refusal(self, failed: Failure, *, exact: bool) -> Response:
-        """Return the answer for a failed request; unless `exact`, with the fields that any other client looks for."""
+        """Return the answer for a failed request; unless `exact`, with the fields that any other client looks for.
+
+        There `error` is always an object: more clients read it so than as a string.
+        """
         body = self.error_body(failed)
         if not exact:
-            body = {"error": failed.nested(), "message": failed.message, "detail": failed.message} | body
+            own = {key: value for key, value in body.items() if key != "error" or isinstance(value, dict)}
+            body = {"error": failed.nested(), "message": failed.message, "detail": failed.message} | own
         status = self.status(failed)
         return Response(to_json(body), status, headers=dict(failed.headers), media_type="application/json")

@@ -93,6 +93,7 @@ async def encode(
         multi_vector_dtype=options.dtype,
         return_tokens=options.return_tokens,
         truncate=request.truncate is not False,
+        truncation_side=request.truncation_side,
         long_texts=request.long_texts,
         chunk_overlap=request.chunk_overlap or 0,
         param=request.texts_param,

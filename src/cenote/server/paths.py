@@ -13,7 +13,7 @@ Paths = dict[tuple[str, str], list[Offer]]
 
 def own_paths(dialect: Dialect) -> Paths:
     """Return what a dialect answers under its prefix."""
-    return {(each.method, each.path): [Offer(dialect, each)] for each in dialect.operations}
+    return {(each.method, each.path): [Offer(dialect.for_operation(each), each)] for each in dialect.operations}
 
 
 def bare_paths(dialects: Iterable[Dialect]) -> Paths:
@@ -21,6 +21,6 @@ def bare_paths(dialects: Iterable[Dialect]) -> Paths:
     paths: Paths = {}
     for dialect in dialects:
         for operation in dialect.operations:
-            for path in (operation.path, *operation.aliases):
+            for path in () if operation.is_own else (operation.path, *operation.aliases):
                 paths.setdefault((operation.method, path), []).append(Offer(dialect, operation))
     return paths

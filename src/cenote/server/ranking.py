@@ -10,6 +10,7 @@ from cenote.errors import InputError
 from cenote.outputs import Ranking
 from cenote.server.dialect import Call
 from cenote.server.embedding import check_number, find_model
+from cenote.text.options import TruncationSide
 from cenote.text.unicode import scalar_text
 
 Document = str | Mapping[str, Any]
@@ -25,6 +26,8 @@ class RankRequest:
     top_n: int | None = None
     max_tokens_per_doc: int | None = None
     truncate: bool | None = None
+    truncation_side: TruncationSide | None = None
+    raw_scores: bool = False
     fields: Sequence[str] | None = None
 
 
@@ -37,7 +40,9 @@ async def rank(call: Call, request: RankRequest) -> tuple[str, Ranking]:
         _read(request.documents, request.fields),
         request.top_n,
         max_tokens_per_doc=request.max_tokens_per_doc,
+        raw_scores=request.raw_scores,
         truncate=request.truncate is not False,
+        truncation_side=request.truncation_side,
         return_documents=False,
     )
     call.record.add(ranking.usage)

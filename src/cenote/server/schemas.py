@@ -2,9 +2,18 @@
 
 from __future__ import annotations
 
-from typing import Any, Literal
+from typing import Annotated, Any, Literal
 
-from pydantic import BaseModel, ConfigDict
+from pydantic import BaseModel, ConfigDict, Field, SkipValidation
+
+ModelName = Annotated[str | None, Field(description="A served model; may be left out where there is only one.")]
+TextsOrIds = Annotated[
+    SkipValidation[str | list[str] | list[int] | list[list[int]]],
+    Field(
+        description="One text, a list of texts, one text as token ids, or a list of those. Ids are used as they are."
+    ),
+]
+"""Checked by the engine, which names the item that is wrong."""
 
 
 class RequestBody(BaseModel):

@@ -7,6 +7,7 @@ from collections.abc import Mapping
 
 from cenote.engine import AsyncEngine
 from cenote.errors import InputError, UnknownModelError
+from cenote.params import Task
 
 
 class ServedModels:
@@ -35,6 +36,19 @@ class ServedModels:
                 f"the model {name[:200]!r} is not served here; served: {self._listed()}", param="model"
             )
         return name, self._engines[name]
+
+    def fitting(self, name: str | None, *tasks: Task) -> str | None:
+        """Return `name`, or without one the only model that offers the first of `tasks` which any model offers.
+
+        `None` where several do: the caller has to say which.
+        """
+        if name is not None:
+            return name
+        for task in tasks:
+            offering = [served for served, engine in self._engines.items() if task in engine.info.tasks]
+            if offering:
+                return offering[0] if len(offering) == 1 else None
+        return None
 
     def unhealthy(self) -> list[str]:
         """Return the names of the models that cannot answer any more."""

@@ -149,6 +149,7 @@ OPENAI = Dialect(
         Operation(
             method="POST",
             path="/v1/embeddings",
+            aliases=("/embeddings",),
             handler=create_embeddings,
             summary="Embed texts",
             body=EmbeddingsRequest,

@@ -1,0 +1,31 @@
+"""What the bodies of TEI's routes have in common."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any, Literal
+
+from pydantic import BeforeValidator, Field, WithJsonSchema
+
+from cenote.server.schemas import ModelName, RequestBody
+
+
+def _lower(value: Any) -> Any:
+    return value.lower() if isinstance(value, str) else value
+
+
+Direction = Annotated[
+    Literal["left", "right"] | None,
+    BeforeValidator(_lower),
+    WithJsonSchema({"anyOf": [{"enum": ["Left", "Right", "left", "right"]}, {"type": "null"}]}),
+    Field(description="The end that is cut, in any case; right by default."),
+]
+Truncate = Annotated[bool | None, Field(description="Cut texts over the limit (default), or refuse them.")]
+PromptName = Annotated[str | None, Field(description="Add the prompt of this name in the checkpoint.")]
+
+
+class TeiBody(RequestBody):
+    """The fields of nearly every route. `model` goes beyond TEI, which serves one."""
+
+    model: ModelName = None
+    truncate: Truncate = None
+    truncation_direction: Direction = None
