@@ -24,6 +24,7 @@ from cenote.outputs import Usage
 from cenote.params import PoolingParams, Task, TaskParams
 from cenote.pooling.build import build_pooler
 from cenote.runtime.device import CudaDevice, Device, device_facts, open_device
+from cenote.runtime.distinct import distinct
 from cenote.runtime.lane import Lane
 from cenote.runtime.loop import Loop
 from cenote.runtime.pace import Pace
@@ -102,8 +103,9 @@ class Core:
         self.lane.runner.pooler.verify_params(params.task, params)
 
     def submit(self, texts: Many[TokenizedText], params: Many[TaskParams]) -> Future[Answer]:
-        """Queue one request of all `texts`."""
-        request = Request(sequences=[self._sequence(*pair) for pair in zip(texts, params, strict=True)])
+        """Queue one request of all `texts`. Equal ids with equal params are computed once."""
+        sequences, places = distinct([self._sequence(*pair) for pair in zip(texts, params, strict=True)])
+        request = Request(sequences=sequences, places=places)
         self.loop.submit(self.lane, request)
         return request.future
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from concurrent.futures import Future
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
@@ -89,6 +89,8 @@ class Answer:
 class Request:
     """One caller's sequences on their way through the queue; `future` gets the `Answer` or the error.
 
+    Where several of the caller's texts are alike, one sequence stands for them: `places` has each text's, by default
+    its own.
     `order` lists the sequences by length, so that a step holds texts of like length; `next` is how many of them have
     been scheduled whole, `progress` how many tokens of the next one, `num_tokens_left` how many tokens have not been
     scheduled. `states` are those of chunked sequences that are not finished. `virtual_time` and `last_step` are the
@@ -97,6 +99,7 @@ class Request:
     """
 
     sequences: list[Sequence]
+    places: list[int] = field(default_factory=list)
     future: Future[Answer] = field(default_factory=Future)
     order: list[int] = field(init=False)
     next: int = 0
@@ -113,6 +116,7 @@ class Request:
     def __post_init__(self) -> None:
         self.order = sorted(range(len(self.sequences)), key=lambda i: len(self.sequences[i]))
         self.results = [None] * len(self.sequences)
+        self.places = self.places or list(range(len(self.sequences)))
         self.num_tokens_left = sum(map(len, self.sequences))
 
     @property
@@ -146,14 +150,34 @@ class Request:
         started = self.started or now
         self.future.set_result(
             Answer(
-                results=[result for result in self.results if result is not None],
+                results=self._spread(),
                 queue_seconds=started - self.submitted,
                 inference_seconds=now - started,
             )
         )
+
+    def _spread(self) -> list[Results]:
+        """Return each text's results; a caller may write to his arrays, so no two texts have the same ones."""
+        left = list(self.results)
+        spread: list[Results] = []
+        for place in self.places:
+            own, left[place] = left[place], None
+            results = own if own is not None else _copied(self.results[place] or {})
+            spread.append(results)
+        return spread
 
     def fail(self, error: BaseException) -> None:
         """Fail the future, unless the caller left or it has its answer, and free what chunks have kept."""
         self.states.clear()
         if not self.future.done() and self.future.set_running_or_notify_cancel():
             self.future.set_exception(error)
+
+
+def _copied(results: Results) -> Results:
+    return {task: _copy(result) for task, result in results.items()}
+
+
+def _copy(result: Result) -> Result:
+    if isinstance(result, np.ndarray):
+        return result.copy()
+    return replace(result, indices=result.indices.copy(), values=result.values.copy())
