@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import dataclasses
 import os
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, TypeVar
@@ -15,12 +16,18 @@ from cenote.errors import OptionError
 
 T = TypeVar("T")
 
+_KEY = re.compile(r"[\x21-\x7e]+")
+_ORIGIN = re.compile(r"\*|[a-z][a-z0-9+.-]*://[^/\s]+|null")
+
 DTYPES = ("auto", "float32", "float16", "bfloat16")
 
 
-def option(default: Any, *, help: str, env: str | None = None) -> Any:  # noqa: A002
-    """Declare one option: its only default, its only help text and its environment variable, if it has one."""
-    return dataclasses.field(default=default, metadata={"help": help, "env": env})
+def option(default: Any, *, help: str, env: str | None = None, is_secret: bool = False) -> Any:  # noqa: A002
+    """Declare one option: its only default, its only help text and its environment variable, if it has one.
+
+    A secret one is left out where the options are shown.
+    """
+    return dataclasses.field(default=default, metadata={"help": help, "env": env}, repr=not is_secret)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -107,6 +114,23 @@ class ServerOptions:
         help="Name that clients ask for, one for each model in their order; by default the model's own name.",
         env="CENOTE_NAME",
     )
+    api_key: tuple[str, ...] = option(
+        (),
+        help="Key that clients must send; several are possible. Commas stand between them in the variable.",
+        env="CENOTE_API_KEY",
+        is_secret=True,
+    )
+    api_key_file: str | None = option(
+        None, help="File with more keys, one on each line; # starts a comment line.", env="CENOTE_API_KEY_FILE"
+    )
+    metrics_without_key: bool = option(
+        False, help="Let everybody read /metrics where keys are set.", env="CENOTE_METRICS_WITHOUT_KEY"
+    )
+    cors_origin: tuple[str, ...] = option(
+        (),
+        help="Origin of web pages that may call the server, such as https://example.com; * is all of them.",
+        env="CENOTE_CORS_ORIGIN",
+    )
     max_body_bytes: int = option(
         32 * 1024 * 1024,
         help="Largest request body in bytes; a larger one is answered with 413.",
@@ -129,6 +153,12 @@ class ServerOptions:
             raise OptionError(f"shutdown_timeout must not be negative, but is {self.shutdown_timeout}")
         if self.ssl_keyfile is not None and self.ssl_certfile is None:
             raise OptionError("ssl_keyfile needs ssl_certfile, the certificate that it belongs to")
+        for number, key in enumerate(self.api_key, start=1):
+            if not _KEY.fullmatch(key):
+                raise OptionError(f"api_key number {number} must be printable ASCII without spaces, and not empty")
+        for origin in self.cors_origin:
+            if not _ORIGIN.fullmatch(origin):
+                raise OptionError(f"cors_origin {origin!r} must be * or like https://example.com:8080, without a path")
         if any(not name.strip() for name in self.name) or len(set(self.name)) != len(self.name):
             raise OptionError(f"name must be different, non-empty names, not {', '.join(map(repr, self.name))}")
 
@@ -162,4 +192,9 @@ def _parse(text: str, annotation: str, variable: str) -> Any:
         if text.lower() not in words:
             raise OptionError(f"environment variable {variable} must be true or false, not {text!r}")
         return words[text.lower()]
-    return text
+    return split_words(text) if kind.startswith("tuple") else text
+
+
+def split_words(text: str) -> tuple[str, ...]:
+    """Return what stands between the commas of a variable with several values; an empty one is one empty value."""
+    return tuple(word for word in map(str.strip, text.split(",")) if word) or ("",)

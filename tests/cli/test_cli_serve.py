@@ -93,3 +93,32 @@ def test_model_that_does_not_start_is_one_line(tmp_path: Path, capsys: pytest.Ca
     assert run(["serve", str(tmp_path), "--port", "0"]) == 1
     errors = capsys.readouterr().err.splitlines()
     assert [line.startswith("cenote: error: ") for line in errors] == [True]
+
+
+class TestKeys:
+    def test_several_keys_come_from_flags_and_the_variable(
+        self, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        assert run(["serve", "x", "--api-key", "good", "--api-key", "not good"]) == 1
+        assert "api_key number 2" in capsys.readouterr().err
+        monkeypatch.setenv("CENOTE_API_KEY", "good,fine,not good")
+        assert run(["serve", "x"]) == 1
+        assert "api_key number 3" in capsys.readouterr().err
+        assert run(["serve", "x", "--api-key", "good", "--host", "no.such.host.invalid"]) == 1
+        assert "no.such.host" in capsys.readouterr().err
+
+    def test_an_empty_variable_does_not_open_the_server(
+        self, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        monkeypatch.setenv("CENOTE_API_KEY", "")
+        assert run(["serve", "x", "--port", "0"]) == 1
+        assert "api_key number 1" in capsys.readouterr().err
+
+    @pytest.mark.parametrize(
+        ("host", "flags", "warns"), [("0.0.0.0", [], True), ("0.0.0.0", ["--api-key", "k"], False), ("::1", [], False)]
+    )
+    def test_a_public_address_without_a_key_is_warned_about(
+        self, caplog: pytest.LogCaptureFixture, host: str, flags: list[str], warns: bool
+    ) -> None:
+        assert run(["serve", "/no/such/folder", "--host", host, "--port", "0", *flags]) == 1
+        assert ("asks for no key" in caplog.text) == warns

@@ -6,9 +6,9 @@ import dataclasses
 import typing
 from typing import Annotated, Any, TypeVar
 
-from cyclopts import Group, Parameter
+from cyclopts import Group, Parameter, env_var_split
 
-from cenote.config import EngineOptions, ServerOptions
+from cenote.config import EngineOptions, ServerOptions, split_words
 
 T = TypeVar("T")
 
@@ -34,6 +34,7 @@ def _with_flags(options_type: type[T]) -> type[T]:
 def _parameter(field: dataclasses.Field[Any]) -> Parameter:
     is_plain_switch = field.default is False
     return Parameter(
+        env_var_split=_words if isinstance(field.default, tuple) else env_var_split,
         env_var=field.metadata["env"],
         negative_iterable=(),
         negative_bool=() if is_plain_switch else None,
@@ -41,8 +42,12 @@ def _parameter(field: dataclasses.Field[Any]) -> Parameter:
     )
 
 
+def _words(_type: Any, text: str, **_: Any) -> list[str]:
+    return list(split_words(text))
+
+
 def _copy(field: dataclasses.Field[Any]) -> Any:
-    return dataclasses.field(default=field.default, metadata=field.metadata)
+    return dataclasses.field(default=field.default, metadata=field.metadata, repr=field.repr)
 
 
 if typing.TYPE_CHECKING:

@@ -44,12 +44,15 @@ def serve(
     server_options = server or ServerOptions()
     names = _names(models, server_options.name)
     try:
-        from cenote.server import listen
+        from cenote.server import keys, listen
     except ModuleNotFoundError as error:
         raise MissingExtraError(f"the server needs {error.name}: pip install 'cenote[server]'") from None
     logging.basicConfig(level=logging.INFO, format="%(asctime)s %(levelname)s %(name)s: %(message)s")
     logging.getLogger("uvicorn").setLevel(logging.WARNING)
+    is_open = not keys.read_keys(server_options)
     listener = listen.bind(server_options)
+    if is_open and listen.is_public(listener):
+        logger.warning("other machines can reach this server, and it asks for no key: set --api-key-file or --host")
     with ExitStack() as stack:
         stack.callback(listen.release, listener, server_options)
         watchdog = threading.Timer(LAST_SECONDS, _give_up)
@@ -118,6 +121,8 @@ def _curl(url: str, options: ServerOptions, name: str) -> list[str]:
     """Return a command that works on this machine, but for the key, which is not shown."""
     body = json.dumps({"model": name, "input": "The water is clear."})
     command = ["curl", "-s", f"{url}/v1/embeddings", "-H", "Content-Type: application/json", "-d", body]
+    if options.api_key or options.api_key_file is not None:
+        command += ["-H", "Authorization: Bearer YOUR_KEY"]
     if options.uds is not None:
         command[2:2] = ["--unix-socket", options.uds]
     if options.ssl_certfile is not None:

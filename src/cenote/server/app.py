@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 
 from starlette.applications import Starlette
 from starlette.exceptions import HTTPException
 from starlette.middleware import Middleware
+from starlette.middleware.cors import CORSMiddleware
 from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import BaseRoute, Mount, Route
@@ -16,13 +17,18 @@ from cenote.engine import AsyncEngine
 from cenote.server.describe import describe
 from cenote.server.dialects import DEFAULT_DIALECT, DIALECTS
 from cenote.server.endpoint import Endpoint, Frame
-from cenote.server.failures import Failure, failure_of, failure_of_http
+from cenote.server.failures import failure_of, failure_of_http
 from cenote.server.gate import Gate
+from cenote.server.keys import Keys, read_keys
 from cenote.server.metrics import Metrics
 from cenote.server.observe import Observe
-from cenote.server.operations import operation_routes
+from cenote.server.operations import METRICS, PROBES, operation_routes
 from cenote.server.paths import Paths, bare_paths, own_paths
+from cenote.server.record import HEADERS
+from cenote.server.refusals import Refusals
 from cenote.server.served import ServedModels
+
+_REFUSE = Refusals(DIALECTS, DEFAULT_DIALECT)
 
 
 def create_app(engines: Mapping[str, AsyncEngine], options: ServerOptions, gate: Gate | None = None) -> Starlette:
@@ -42,7 +48,7 @@ def create_app(engines: Mapping[str, AsyncEngine], options: ServerOptions, gate:
     routes += operation_routes(frame, metrics, describe(DIALECTS))
     app = Starlette(
         routes=routes,
-        middleware=[Middleware(Observe, metrics=metrics, gate=frame.gate)],
+        middleware=[Middleware(Observe, metrics=metrics, gate=frame.gate), *_guards(options)],
         exception_handlers={HTTPException: _answer_http, Exception: _answer_unexpected},
     )
     app.router.redirect_slashes = False
@@ -55,18 +61,32 @@ def _routes(paths: Paths, frame: Frame, *, exact: bool) -> list[Route]:
     ]
 
 
+def _guards(options: ServerOptions) -> Iterator[Middleware]:
+    """Give what stands before the routes: first for browsers, which ask without a key what they may send, then keys."""
+    if options.cors_origin:
+        yield Middleware(
+            CORSMiddleware,
+            allow_origins=options.cors_origin,
+            allow_methods=["GET", "POST"],
+            allow_headers=["*"],
+            expose_headers=[*HEADERS, "retry-after"],
+        )
+    keys = read_keys(options)
+    if keys:
+        yield Middleware(Keys, keys=keys, free=_free_paths(options), refuse=_REFUSE)
+
+
+def _free_paths(options: ServerOptions) -> frozenset[str]:
+    """Return what needs no key: the probes, also under a prefix, and the metrics where the operator says so."""
+    prefixed = (f"/{dialect.name}{path}" for dialect in DIALECTS for path in PROBES)
+    return frozenset((*PROBES, *prefixed, *((METRICS,) if options.metrics_without_key else ())))
+
+
 async def _answer_http(request: Request, error: Exception) -> Response:
     assert isinstance(error, HTTPException)
     path = request.url.path
-    return _refusal(path, failure_of_http(error, request.method, path[:200]))
+    return _REFUSE(path, failure_of_http(error, request.method, path[:200]))
 
 
 async def _answer_unexpected(request: Request, error: Exception) -> Response:
-    return _refusal(request.url.path, failure_of(error))
-
-
-def _refusal(path: str, failed: Failure) -> Response:
-    """Return the answer where no operation was met: in the words of the dialect whose prefix the path has."""
-    prefix = path.split("/", 2)[1] if path.count("/") > 1 else ""
-    own = next((dialect for dialect in DIALECTS if dialect.name == prefix), None)
-    return (own or DEFAULT_DIALECT).refusal(failed, exact=own is not None)
+    return _REFUSE(request.url.path, failure_of(error))

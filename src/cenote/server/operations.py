@@ -18,6 +18,8 @@ from cenote.server.observe import RECORD_KEY
 PROBES = ("/health", "/ready", "/ping")
 """What an orchestrator asks every few seconds: cheap, without a key, and kept out of the log."""
 
+METRICS = "/metrics"
+
 
 def operation_routes(frame: Frame, metrics: Metrics, description: Mapping[str, Any]) -> list[Route]:
     """Return the routes of `PROBES`, `/metrics` and `/openapi.json`."""
@@ -43,7 +45,7 @@ def operation_routes(frame: Frame, metrics: Metrics, description: Mapping[str, A
         Route("/health", health),
         Route("/ping", health),
         Route("/ready", ready),
-        Route("/metrics", exposition),
+        Route(METRICS, exposition),
         Route("/openapi.json", openapi),
     ]
 
