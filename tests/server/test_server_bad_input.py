@@ -73,6 +73,14 @@ def test_is_refused_and_named(server: RunningServer, texts: object, named: str) 
     assert named in error["message"]
 
 
+def test_ids_of_another_vocabulary_say_what_to_do(server: RunningServer) -> None:
+    """LangChain's OpenAIEmbeddings sends ids of OpenAI's tokenizer unless it is told not to."""
+    error = post(server, [[5, 6], [5, 15339, 1917]]).json()["error"]
+    assert "input[1] holds the token id 15339 at position 1" in error["message"]
+    assert "200 tokens" in error["message"]
+    assert "check_embedding_ctx_length=False" in error["message"]
+
+
 @pytest.mark.parametrize("number", [2049, 5000])
 def test_too_many_items(server: RunningServer, number: int) -> None:
     answer = post(server, ["a"] * number)

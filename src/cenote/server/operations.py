@@ -11,19 +11,15 @@ from starlette.responses import Response
 from starlette.routing import Route
 
 from cenote.server.answers import to_json
+from cenote.server.docs_page import CONTENT_SECURITY_POLICY, docs_page
 from cenote.server.endpoint import Frame
 from cenote.server.metrics import Metrics
-from cenote.server.observe import RECORD_KEY
-
-PROBES = ("/health", "/ready", "/ping")
-"""What an orchestrator asks every few seconds: cheap, without a key, and kept out of the log."""
-
-METRICS = "/metrics"
+from cenote.server.observe import METRICS, RECORD_KEY
 
 
 def operation_routes(frame: Frame, metrics: Metrics, description: Mapping[str, Any]) -> list[Route]:
-    """Return the routes of `PROBES`, `/metrics` and `/openapi.json`."""
-    described = to_json(description)
+    """Return the routes of `PROBES`, `/metrics`, `/openapi.json` and `/docs`."""
+    described, page = to_json(description), docs_page(description)
 
     async def health(request: Request) -> Response:
         _note(request)
@@ -41,12 +37,18 @@ def operation_routes(frame: Frame, metrics: Metrics, description: Mapping[str, A
         _note(request)
         return Response(described, media_type="application/json")
 
+    async def docs(request: Request) -> Response:
+        _note(request)
+        headers = {"content-security-policy": CONTENT_SECURITY_POLICY}
+        return Response(page, headers=headers, media_type="text/html")
+
     return [
         Route("/health", health),
         Route("/ping", health),
         Route("/ready", ready),
         Route(METRICS, exposition),
         Route("/openapi.json", openapi),
+        Route("/docs", docs),
     ]
 
 
