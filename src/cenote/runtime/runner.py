@@ -1,9 +1,10 @@
-"""One step of one model: stage, forward, pool, copy back. `launch` never blocks; `InFlight.result` does."""
+"""One step of one model: stage, forward, pool, copy back. `launch` does not wait for the device; `result` does."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence as Many
 from dataclasses import dataclass
+from typing import Protocol
 
 import numpy as np
 import numpy.typing as npt
@@ -25,12 +26,19 @@ HostArrays = dict[torch.dtype, npt.NDArray[np.generic]]
 HostBuffers = dict[torch.dtype, tuple[torch.Tensor, Event]]
 
 
-@dataclass(frozen=True, kw_only=True)
-class InFlight:
-    """A launched step. Its results come in the order of its pieces, each a `Results` or that sequence's error.
+class InFlight(Protocol):
+    """A launched step."""
 
-    The results of a chunk that is not its sequence's last are empty.
-    """
+    def result(self) -> list[Results | CenoteError]:
+        """Wait for the step; return, in the order of its pieces, each one's `Results` or its sequence's error.
+
+        The results of a chunk that is not its sequence's last are empty.
+        """
+
+
+@dataclass(frozen=True, kw_only=True)
+class _Launched:
+    """A step on its way: what comes back, and when."""
 
     pieces: Many[Piece]
     pooler: DispatchPooler
@@ -84,7 +92,7 @@ class ModelRunner:
         outputs = self.pooler(hidden_TH, self._metadata(batch, pieces))
         flat = pack_outputs(outputs)
         buffers = {dtype: self.device.copy_to_host(buffer) for dtype, buffer in flat.buffers.items()}
-        return InFlight(
+        return _Launched(
             pieces=pieces, pooler=self.pooler, table=flat.entries, buffers=buffers, computed=self.device.record()
         )
 

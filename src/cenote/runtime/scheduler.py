@@ -1,8 +1,10 @@
 """Which sequences run in the next step: a pure function of the queue.
 
 Requests are served by start-time fair queueing: each has a virtual time, the tokens that it was given, and the one that
-had least goes first. A newcomer starts level with the least served, so a short query does not wait behind a bulk job.
-So that a stream of newcomers cannot starve a longer request either, one that got nothing for `MAX_SKIPPED_STEPS` leads.
+had least goes first. A newcomer starts level with the least served, and of equally served ones the smaller leads, so a
+short query does not wait behind bulk jobs, however many they are. So that a stream of newcomers cannot starve a longer
+request either, one that got nothing for `MAX_SKIPPED_STEPS` leads: the first of them, and only in every other step,
+since many may be due at once.
 """
 
 from __future__ import annotations
@@ -41,15 +43,17 @@ def plan(requests: Sequence[Request], step_tokens: int, step: int) -> list[Take]
     """Choose what runs in step number `step`: at most `step_tokens` tokens, or one longer sequence alone.
 
     `requests` are in the order of their arrival. Nothing is changed; `commit` does that. Of equally served requests
-    those that wait for their first turn lead. A sequence that does not fit is cut into chunks where it may be; else it
-    leaves its place to shorter ones of other requests, and its request, being the least served, leads the next step.
+    those that wait for their first turn lead, the smallest first. A sequence that does not fit is cut into chunks where
+    it may be; else it leaves its place to shorter ones of other requests, and its request, being the least served,
+    leads the next step.
     """
-    heap = [(*_turn(request, step), rank, 0) for rank, request in enumerate(requests) if request.num_waiting]
+    due = _due(requests, step)
+    heap = [(*_turn(request, due), rank, 0) for rank, request in enumerate(requests) if request.num_waiting]
     heapq.heapify(heap)
     takes: list[Take] = []
     left = step_tokens
     while heap and left > 0:
-        time, _, rank, ahead = heapq.heappop(heap)
+        time, _, size, rank, ahead = heapq.heappop(heap)
         request = requests[rank]
         take = _take(request, ahead, left, step_tokens)
         if take is None:
@@ -58,7 +62,7 @@ def plan(requests: Sequence[Request], step_tokens: int, step: int) -> list[Take]
         left -= take.num_tokens
         if take.is_last and ahead + 1 < request.num_waiting:
             served = max(time, request.virtual_time) + take.num_tokens
-            heapq.heappush(heap, (served, True, rank, ahead + 1))
+            heapq.heappush(heap, (served, True, size, rank, ahead + 1))
     return takes
 
 
@@ -92,6 +96,12 @@ def admit(request: Request, requests: Sequence[Request], step: int) -> None:
     request.virtual_time = min((other.virtual_time for other in requests), default=0.0)
 
 
-def _turn(request: Request, step: int) -> tuple[float, bool]:
-    overdue = step - request.last_step > MAX_SKIPPED_STEPS
-    return (-1.0, False) if overdue else (request.virtual_time, request.next > 0)
+def _due(requests: Sequence[Request], step: int) -> Request | None:
+    """Return the first request that was passed over too often, if it is its turn to lead."""
+    if step % 2:
+        return None
+    return next((request for request in requests if step - request.last_step > MAX_SKIPPED_STEPS), None)
+
+
+def _turn(request: Request, due: Request | None) -> tuple[float, bool, int]:
+    return (-1.0 if request is due else request.virtual_time, request.next > 0, request.num_tokens_left)
