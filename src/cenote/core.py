@@ -23,13 +23,14 @@ from cenote.models.verify import verify_model
 from cenote.outputs import Usage
 from cenote.params import PoolingParams, Task, TaskParams
 from cenote.pooling.build import build_pooler
-from cenote.runtime.device import CudaDevice, Device, device_facts, open_device
+from cenote.runtime.device import CpuDevice, CudaDevice, Device, device_facts, open_device
 from cenote.runtime.distinct import distinct
 from cenote.runtime.lane import Lane
 from cenote.runtime.loop import Loop
 from cenote.runtime.pace import Pace
 from cenote.runtime.request import Answer, Request, Sequence
 from cenote.runtime.runner import ModelRunner, with_updates
+from cenote.runtime.sharded import ShardedRunner
 from cenote.runtime.warmup import measure_pace, warm_up
 from cenote.text.encoder import TextEncoder
 from cenote.text.tokenized import TokenizedText
@@ -164,7 +165,11 @@ def _load(
     verify = loaded.num_parameters <= VERIFY_MAX_PARAMETERS if options.verify is None else options.verify
     if verify:
         verify_model(loaded, spec)
-    return loaded, ModelRunner(loaded, build_pooler(spec, loaded, any_dimensions=options.any_dimensions), device)
+    pooler = build_pooler(spec, loaded, any_dimensions=options.any_dimensions)
+    num_threads = options.threads or torch.get_num_threads()
+    if isinstance(device, CpuDevice) and num_threads > 1:
+        return loaded, ShardedRunner(loaded, pooler, device, num_threads)
+    return loaded, ModelRunner(loaded, pooler, device)
 
 
 def _start(runner: ModelRunner, options: EngineOptions, decisions: Decisions) -> tuple[Lane, Decisions]:
