@@ -274,6 +274,11 @@ class TestWithoutAName:
         predicted = ask(alone, "/tei/predict", inputs="a")
         assert predicted == ask(alone, "/tei/predict", inputs="a", model="reranker")
 
+    def test_rerankers_and_classifiers_are_told_apart(self, kinds: RunningServer) -> None:
+        body = {"query": "water", "texts": TEXTS}
+        assert ask(kinds, "/rerank", **body) == ask(kinds, "/tei/rerank", **body, model="reranker")
+        assert ask(kinds, "/tei/predict", inputs="a") == ask(kinds, "/tei/predict", inputs="a", model="nli")
+
     def test_where_several_can_one_must_be_named(self, kinds: RunningServer) -> None:
         answer = kinds.http.post("/tei/embed", json={"inputs": "a"})
         assert (answer.status_code, answer.json()["error_type"]) == (422, "Validation")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 
-from cenote.checkpoint.spec import ModelSpec
+from cenote.checkpoint.spec import ClassifySpec, ModelSpec
 from cenote.core import Core, Pending
 from cenote.errors import UnsupportedTaskError
 from cenote.outputs import RerankKind
@@ -32,7 +32,7 @@ def score(core: Core, request: ScoreRequest) -> Pending[PairScores]:
 
 def scoring_kind(spec: ModelSpec) -> RerankKind:
     """Return how the model scores a pair: what reads query and document together comes before what embeds them."""
-    if spec.classify is not None and _is_reranker(spec):
+    if spec.classify is not None and _scores_pairs(spec.classify):
         return "cross_encoder" if spec.text.pair_prompt is None else "llm_reranker"
     if spec.listwise is not None:
         return "listwise"
@@ -43,9 +43,13 @@ def scoring_kind(spec: ModelSpec) -> RerankKind:
     raise UnsupportedTaskError(f"model {spec.name!r} {_why_not(spec)}", param="model")
 
 
-def _is_reranker(spec: ModelSpec) -> bool:
-    assert spec.classify is not None
-    return spec.classify.num_labels == 1 and spec.classify.kind != "reward"
+def reads_pairs(spec: ModelSpec) -> bool:
+    """Return whether the model is made for scoring: it reads query and document together."""
+    return spec.listwise is not None or (spec.classify is not None and _scores_pairs(spec.classify))
+
+
+def _scores_pairs(classify: ClassifySpec) -> bool:
+    return classify.num_labels == 1 and classify.kind != "reward"
 
 
 def _why_not(spec: ModelSpec) -> str:

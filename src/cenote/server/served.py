@@ -3,11 +3,18 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 
 from cenote.engine import AsyncEngine
 from cenote.errors import InputError, UnknownModelError
 from cenote.params import Task
+
+Fits = Callable[[AsyncEngine], bool]
+"""Whether a model can do what a request needs."""
+
+
+def offers(task: Task) -> Fits:
+    return lambda engine: task in engine.info.tasks
 
 
 class ServedModels:
@@ -37,17 +44,17 @@ class ServedModels:
             )
         return name, self._engines[name]
 
-    def fitting(self, name: str | None, *tasks: Task) -> str | None:
-        """Return `name`, or without one the only model that offers the first of `tasks` which any model offers.
+    def fitting(self, name: str | None, *fits: Fits) -> str | None:
+        """Return `name`, or without one the only model that is as the first of `fits` which any model is.
 
-        `None` where several do: the caller has to say which.
+        `None` where several are: the caller has to say which.
         """
         if name is not None:
             return name
-        for task in tasks:
-            offering = [served for served, engine in self._engines.items() if task in engine.info.tasks]
-            if offering:
-                return offering[0] if len(offering) == 1 else None
+        for fit in fits:
+            fitting = [served for served, engine in self._engines.items() if fit(engine)]
+            if fitting:
+                return fitting[0] if len(fitting) == 1 else None
         return None
 
     def unhealthy(self) -> list[str]:

@@ -7,12 +7,15 @@ from typing import Any
 from pydantic import BaseModel, Field, RootModel, SkipValidation
 from starlette.responses import Response
 
+from cenote.engine import AsyncEngine
 from cenote.errors import EmptyInputError, InputError
 from cenote.outputs import Classification
+from cenote.scoring import reads_pairs
 from cenote.server.answers import json_response
 from cenote.server.dialect import Call
 from cenote.server.embedding import check_number, find_model
 from cenote.server.ranking import RankRequest, rank
+from cenote.server.served import offers
 from cenote.server.tei_request import TeiBody
 from cenote.text.unicode import scalar_text
 
@@ -57,7 +60,7 @@ class TeiRanks(RootModel[list[TeiRank]]):
 async def predict(call: Call) -> Response:
     """Label one text, one pair, or each of a batch."""
     body: TeiPredictBody = call.body
-    _, engine = find_model(call, call.models.fitting(body.model, "classify"))
+    _, engine = find_model(call, call.models.fitting(body.model, _has_labels, offers("classify")))
     is_batch, texts = _texts(body.inputs)
     check_number(texts, "inputs", call)
     found = await engine.classify(
@@ -76,7 +79,7 @@ async def rerank(call: Call) -> Response:
     """Rank texts, which come back where they are asked for."""
     body: TeiRerankBody = call.body
     request = RankRequest(
-        model=call.models.fitting(body.model, "classify", "token_embed", "embed"),
+        model=call.models.fitting(body.model, _reads_pairs, offers("token_embed"), offers("embed")),
         query=body.query,
         documents=body.texts,
         raw_scores=body.raw_scores is True,
@@ -89,6 +92,14 @@ async def rerank(call: Call) -> Response:
         for each in ranks:
             each["text"] = scalar_text(body.texts[each["index"]])
     return json_response(ranks)
+
+
+def _has_labels(engine: AsyncEngine) -> bool:
+    return engine.spec.classify is not None and engine.spec.classify.num_labels > 1
+
+
+def _reads_pairs(engine: AsyncEngine) -> bool:
+    return reads_pairs(engine.spec)
 
 
 def _texts(inputs: Any) -> tuple[bool, Any]:

@@ -15,6 +15,7 @@ from cenote.server.answers import json_response
 from cenote.server.dialect import Call
 from cenote.server.embedding import EmbedRequest, MultiVectorOptions, embed, encode, prepare
 from cenote.server.schemas import ModelName, RequestBody, TextsOrIds
+from cenote.server.served import offers
 from cenote.server.tei_request import Direction, PromptName, TeiBody, Truncate
 
 
@@ -123,7 +124,7 @@ async def similarity(call: Call) -> Response:
     if not sentences:
         raise EmptyInputError("inputs.sentences is empty: pass at least one", param="inputs")
     request = EmbedRequest(
-        model=call.models.fitting(body.model, "embed"),
+        model=call.models.fitting(body.model, offers("embed")),
         texts=[body.inputs.source_sentence, *sentences],
         texts_param="inputs",
         encodings=(),
@@ -141,7 +142,7 @@ def _request(
     call: Call, body: TeiTexts, task: Task, *, dimensions: int | None = None, normalize: bool | None = None
 ) -> EmbedRequest:
     return EmbedRequest(
-        model=call.models.fitting(body.model, task),
+        model=call.models.fitting(body.model, offers(task)),
         texts=body.inputs,
         texts_param="inputs",
         encodings=(),

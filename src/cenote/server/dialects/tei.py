@@ -13,6 +13,7 @@ from cenote.server.dialect import Call, Dialect, ErrorForm, Operation
 from cenote.server.dialects.openai import EmbeddingsRequest, create_embeddings
 from cenote.server.failures import Failure
 from cenote.server.schemas import EmbeddingsAnswer, RequestBody
+from cenote.server.served import offers
 from cenote.server.tei_info import TeiInfo, info
 from cenote.server.tei_labels import (
     TeiPredictBody,
@@ -74,7 +75,7 @@ async def openai_embeddings(call: Call) -> Response:
     """Embed as OpenAI's route does, normalised. A name that is not served means the only model of embeddings."""
     body: EmbeddingsRequest = call.body
     if body.model not in call.models.names:
-        body.model = call.models.fitting(None, "embed")
+        body.model = call.models.fitting(None, offers("embed"))
     body.normalize = body.normalize is not False
     return await create_embeddings(call)
 
