@@ -19,6 +19,8 @@ T = TypeVar("T")
 _KEY = re.compile(r"[\x21-\x7e]+")
 _ORIGIN = re.compile(r"\*|[a-z][a-z0-9+.-]*://[^/\s]+|null")
 
+LOG_FORMATS = ("text", "json")
+LOG_LEVELS = ("debug", "info", "warning", "error")
 DTYPES = ("auto", "float32", "float16", "bfloat16")
 
 
@@ -131,6 +133,10 @@ class ServerOptions:
         help="Origin of web pages that may call the server, such as https://example.com; * is all of them.",
         env="CENOTE_CORS_ORIGIN",
     )
+    log_format: str = option("text", help="Form of the log lines: text or json.", env="CENOTE_LOG_FORMAT")
+    log_level: str = option(
+        "info", help="Least level of the log: debug, info, warning, error. Requests are info.", env="CENOTE_LOG_LEVEL"
+    )
     max_body_bytes: int = option(
         32 * 1024 * 1024,
         help="Largest request body in bytes; a larger one is answered with 413.",
@@ -153,6 +159,9 @@ class ServerOptions:
             raise OptionError(f"shutdown_timeout must not be negative, but is {self.shutdown_timeout}")
         if self.ssl_keyfile is not None and self.ssl_certfile is None:
             raise OptionError("ssl_keyfile needs ssl_certfile, the certificate that it belongs to")
+        for name, known in (("log_format", LOG_FORMATS), ("log_level", LOG_LEVELS)):
+            if getattr(self, name) not in known:
+                raise OptionError(f"{name} {getattr(self, name)!r} is not one of {', '.join(known)}")
         for number, key in enumerate(self.api_key, start=1):
             if not _KEY.fullmatch(key):
                 raise OptionError(f"api_key number {number} must be printable ASCII without spaces, and not empty")

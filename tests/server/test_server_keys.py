@@ -17,7 +17,7 @@ from cenote.errors import OptionError
 from cenote.server.app import create_app
 from cenote.server.dialects import DIALECTS
 from cenote.server.keys import read_keys
-from cenote.server.operations import PROBES
+from cenote.server.observe import PROBES
 
 FIRST, SECOND = "first-key-0123456789", "second-key-9876543210"
 ORIGIN = "https://app.example.com"

@@ -44,11 +44,10 @@ def serve(
     server_options = server or ServerOptions()
     names = _names(models, server_options.name)
     try:
-        from cenote.server import keys, listen
+        from cenote.server import keys, listen, logs
     except ModuleNotFoundError as error:
         raise MissingExtraError(f"the server needs {error.name}: pip install 'cenote[server]'") from None
-    logging.basicConfig(level=logging.INFO, format="%(asctime)s %(levelname)s %(name)s: %(message)s")
-    logging.getLogger("uvicorn").setLevel(logging.WARNING)
+    logs.configure(server_options.log_format, server_options.log_level)
     is_open = not keys.read_keys(server_options)
     listener = listen.bind(server_options)
     if is_open and listen.is_public(listener):

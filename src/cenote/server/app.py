@@ -21,8 +21,8 @@ from cenote.server.failures import failure_of, failure_of_http
 from cenote.server.gate import Gate
 from cenote.server.keys import Keys, read_keys
 from cenote.server.metrics import Metrics
-from cenote.server.observe import Observe
-from cenote.server.operations import METRICS, PROBES, operation_routes
+from cenote.server.observe import METRICS, PROBES, Observe
+from cenote.server.operations import operation_routes
 from cenote.server.paths import Paths, bare_paths, own_paths
 from cenote.server.record import HEADERS
 from cenote.server.refusals import Refusals

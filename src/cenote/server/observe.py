@@ -1,7 +1,8 @@
-"""The outermost middleware: gives a request its id and its record, and counts it when it is over."""
+"""The outermost middleware: gives a request its id and its record; counts it and logs it when it is over."""
 
 from __future__ import annotations
 
+import logging
 import os
 import re
 import time
@@ -9,13 +10,19 @@ import time
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from cenote.server.gate import Gate
+from cenote.server.logs import FIELDS
 from cenote.server.metrics import Metrics
 from cenote.server.record import Record
 
 RECORD_KEY = "cenote.record"
 """Where the ASGI scope keeps the `Record`."""
+PROBES = ("/health", "/ready", "/ping")
+"""What an orchestrator asks every few seconds: cheap, and without a key."""
+METRICS = "/metrics"
 
 _REQUEST_ID = re.compile(rb"[\x21-\x7e]{1,128}")
+_QUIET_ROUTES = frozenset((*PROBES, METRICS))
+_access = logging.getLogger("cenote.access")
 
 
 class Observe:
@@ -45,7 +52,9 @@ class Observe:
         try:
             await self._app(scope, receive, send_noted)
         finally:
-            self._metrics.observe(record, time.perf_counter() - start)
+            seconds = time.perf_counter() - start
+            self._metrics.observe(record, seconds)
+            _log(record, scope["method"], seconds)
 
 
 def _request_id(scope: Scope) -> str:
@@ -54,3 +63,10 @@ def _request_id(scope: Scope) -> str:
         if name == b"x-request-id" and _REQUEST_ID.fullmatch(value):
             return str(value, "ascii")
     return os.urandom(16).hex()
+
+
+def _log(record: Record, method: str, seconds: float) -> None:
+    """Write the one line about a request; about what is asked all the time only for those who look for it."""
+    level = logging.DEBUG if record.route in _QUIET_ROUTES else logging.INFO
+    if _access.isEnabledFor(level):
+        _access.log(level, "request", extra={FIELDS: {"method": method, **record.fields(), "seconds": seconds}})

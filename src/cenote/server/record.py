@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Any
 
 from cenote.outputs import Usage
 
@@ -42,6 +43,19 @@ class Record:
             headers.append((b"x-cenote-queue-ms", b"%.3f" % (self.queue_seconds * 1e3)))
             headers.append((b"x-cenote-inference-ms", b"%.3f" % (self.inference_seconds * 1e3)))
         return headers
+
+    def fields(self) -> dict[str, Any]:
+        """Return what the log has about it: nothing that a client wrote but its id."""
+        fields: dict[str, Any] = {
+            "route": self.route,
+            "status": self.status,
+            "request_id": self.request_id,
+            "model": self.model,
+        }
+        if self.num_texts:
+            fields |= {"texts": self.num_texts, "tokens": self.num_tokens, "truncated": self.num_truncated}
+            fields |= {"queue_seconds": self.queue_seconds, "inference_seconds": self.inference_seconds}
+        return fields
 
 
 HEADERS = ("x-request-id", "x-cenote-tokens", "x-cenote-truncated", "x-cenote-queue-ms", "x-cenote-inference-ms")

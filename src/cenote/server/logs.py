@@ -1,0 +1,107 @@
+"""Log lines for people or for machines. They never hold a user's text or key.
+
+What a request asked is not logged at all. Errors are the danger: their messages may quote what they failed on. Of an
+error the log has the type and the places in the code, and its message only where it was raised by code that never sees
+a text: the model's, which gets token ids, or our own words.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+import re
+import sys
+import traceback
+from collections.abc import Iterator, Mapping
+from datetime import UTC, datetime
+from types import TracebackType
+from typing import Any, TextIO
+
+from cenote.errors import CenoteError
+
+FIELDS = "fields"
+"""The `extra` of a log call that holds names and values, which the JSON form keeps apart."""
+
+_TEXTLESS = ("torch.", "cenote.models.", "cenote.pooling.", "cenote.runtime.")
+_MODELLING = re.compile(r"transformers\..*\.modeling_")
+_ExcInfo = tuple[type[BaseException], BaseException, TracebackType | None] | tuple[None, None, None]
+
+
+def configure(form: str, level: str, stream: TextIO | None = None) -> None:
+    """Write the process' log to `stream`, stderr by default, as `form` (`text` or `json`) from `level` on."""
+    handler = logging.StreamHandler(stream or sys.stderr)
+    handler.setFormatter(JsonLines() if form == "json" else TextLines())
+    logging.basicConfig(level=level.upper(), handlers=[handler])
+    logging.getLogger("uvicorn").setLevel(logging.WARNING)
+
+
+class TextLines(logging.Formatter):
+    """`2026-11-29T12:00:00.000Z INFO cenote.access: request route=/v1/embeddings status=200 ...`, for people."""
+
+    def format(self, record: logging.LogRecord) -> str:
+        """Return one line, and more for an error."""
+        fields = "".join(f" {name}={_shown(value)}" for name, value in _fields(record).items())
+        line = f"{_time(record)} {record.levelname} {record.name}: {_message(record)}{fields}"
+        return "\n    ".join([line, *described(record.exc_info)])
+
+
+class JsonLines(logging.Formatter):
+    """One JSON object a line: `time`, `level`, `logger`, `message`, and the fields of the call."""
+
+    def format(self, record: logging.LogRecord) -> str:
+        """Return one line."""
+        line: dict[str, Any] = {"time": _time(record), "level": record.levelname, "logger": record.name}
+        line |= {"message": _message(record), **_fields(record)}
+        error = list(described(record.exc_info))
+        return json.dumps(line | {"error": error} if error else line)
+
+
+def described(info: _ExcInfo | None) -> Iterator[str]:
+    """Give the lines about an error and what it came from: types, places, and the messages that hold no text."""
+    error = None if info is None else info[1]
+    seen: set[int] = set()
+    while error is not None and id(error) not in seen:
+        seen.add(id(error))
+        yield _headline(error)
+        for frame in traceback.extract_tb(error.__traceback__):
+            yield f"  {frame.filename}:{frame.lineno} in {frame.name}"
+        error = error.__cause__ or (None if error.__suppress_context__ else error.__context__)
+
+
+def _headline(error: BaseException) -> str:
+    name = type(error).__qualname__
+    return f"{name}: {_one_line(str(error))}" if _holds_no_text(error) else f"{name} (its message may hold a text)"
+
+
+def _holds_no_text(error: BaseException) -> bool:
+    if isinstance(error, CenoteError) and error.__cause__ is None:
+        return True
+    last = None
+    for frame, _ in traceback.walk_tb(error.__traceback__):
+        last = frame
+    module = "" if last is None else str(last.f_globals.get("__name__"))
+    return module.startswith(_TEXTLESS) or _MODELLING.match(module) is not None
+
+
+def _message(record: logging.LogRecord) -> str:
+    message = record.getMessage()
+    if record.name == "asyncio":
+        message = re.split(r"[\n<(]", message, maxsplit=1)[0]  # the rest shows objects, errors among them
+    return _one_line(message)
+
+
+def _one_line(message: str) -> str:
+    return message.replace("\n", " ").replace("\r", " ")
+
+
+def _fields(record: logging.LogRecord) -> Mapping[str, Any]:
+    fields: Mapping[str, Any] = getattr(record, FIELDS, {})
+    return fields
+
+
+def _shown(value: Any) -> str:
+    return f"{value:.6f}" if isinstance(value, float) else str(value) or "-"
+
+
+def _time(record: logging.LogRecord) -> str:
+    return datetime.fromtimestamp(record.created, UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
