@@ -67,3 +67,44 @@ def test_closed_engine_refuses(engine: AsyncEngine) -> None:
     assert not engine.healthy
     with pytest.raises(EngineClosedError):
         asyncio.run(engine_embeds(engine))
+
+
+class Gate:
+    """Holds the engine's steps back, and counts them."""
+
+    def __init__(self, engine: AsyncEngine) -> None:
+        self.num_steps = 0
+        self.begun, self.may_run = threading.Event(), threading.Event()
+        engine._core.lane.runner.model.backbone.register_forward_pre_hook(self._step)
+
+    def _step(self, *_: object) -> None:
+        self.num_steps += 1
+        self.begun.set()
+        assert self.may_run.wait(60)
+
+
+@pytest.mark.parametrize("way", ["cancel", "timeout"])
+def test_a_bulk_job_leaves_at_once(engine: AsyncEngine, way: str) -> None:
+    """2,048 texts of about a hundred steps: the one that runs is the only one, and its tokens wait no longer."""
+    engine._core.lane.step_tokens, engine._core.lane.pace = 512, None
+    gate = Gate(engine)
+
+    async def run() -> tuple[int, ...]:
+        job = asyncio.create_task(_limited(engine, 0.5 if way == "timeout" else None))
+        assert await asyncio.to_thread(gate.begun.wait, 60)
+        assert engine.load.queued_tokens > 20_000
+        if way == "cancel":
+            job.cancel()
+        with pytest.raises(TimeoutError if way == "timeout" else asyncio.CancelledError):
+            await job
+        assert (engine.load.queued_tokens, engine.load.unanswered_requests) == (0, 0)
+        gate.may_run.set()
+        return await engine_embeds(engine)
+
+    assert asyncio.run(asyncio.wait_for(run(), 60)) == (1, 64)
+    assert gate.num_steps == 2, "the step in flight, and that of the text after it"
+
+
+async def _limited(engine: AsyncEngine, seconds: float | None) -> object:
+    async with asyncio.timeout(seconds):
+        return await engine.embed([[5 + i % 60, 5 + i // 60] * 10 for i in range(2048)])
