@@ -41,10 +41,19 @@ class DetailBody(BaseModel):
     detail: str
 
 
+class AnyErrorDetail(BaseModel):
+    """`code` is a number where vLLM's clients are meant."""
+
+    message: str
+    type: str
+    param: str | None
+    code: str | int | None
+
+
 class AnyError(BaseModel):
     """How errors look on the bare paths: to everybody's clients."""
 
-    error: ErrorDetail
+    error: AnyErrorDetail
     message: str
     detail: str
 
