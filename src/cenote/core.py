@@ -27,6 +27,7 @@ from cenote.runtime.device import CpuDevice, CudaDevice, Device, device_facts, o
 from cenote.runtime.distinct import distinct
 from cenote.runtime.lane import Lane
 from cenote.runtime.loop import Loop
+from cenote.runtime.memory import check_step_memory, free_memory, measure_step_memory
 from cenote.runtime.pace import Pace
 from cenote.runtime.request import Answer, Request, Sequence
 from cenote.runtime.runner import ModelRunner, with_updates
@@ -179,9 +180,8 @@ def _start(runner: ModelRunner, options: EngineOptions, decisions: Decisions) ->
     tasks, max_length = decisions.tasks, decisions.max_length
     warm_up(runner, tasks, step_tokens=decisions.step_tokens, max_length=max_length)
     pace = None
-    if runner.device.torch_device.type == "cpu" and options.max_batch_tokens is None:
-        pace = measure_pace(runner, tasks[0], max_length)
-        decisions = _paced(decisions, pace)
+    if runner.device.torch_device.type == "cpu":
+        decisions, pace = _sized(runner, options, decisions)
     lane = Lane(
         runner=runner,
         step_tokens=decisions.step_tokens,
@@ -223,15 +223,20 @@ def _graphed(loaded: LoadedModel, device: Device) -> LoadedModel:
     return replace(loaded, backbone=backbone)
 
 
-def _paced(decisions: Decisions, pace: Pace) -> Decisions:
-    """Put the measured step size in place of the guess."""
-    reason = "about 100 ms a step: measured at start, and kept up to date"
-    measured = Decision(what="step_tokens", value=str(pace.step_tokens), reason=reason)
-    return replace(
-        decisions,
-        step_tokens=pace.step_tokens,
-        decisions=tuple(measured if decision.what == "step_tokens" else decision for decision in decisions),
-    )
+def _sized(runner: ModelRunner, options: EngineOptions, decisions: Decisions) -> tuple[Decisions, Pace | None]:
+    """Decide the size of a step on a CPU by its speed and its memory, both measured on small steps."""
+    tasks, max_length = decisions.tasks, decisions.max_length
+    memory, free = measure_step_memory(runner, tasks, max_length), free_memory()
+    check_step_memory(memory, max(options.max_batch_tokens or 0, max_length), max_length, free)
+    pace = None
+    if options.max_batch_tokens is None:
+        pace = measure_pace(runner, tasks[0], max_length, most_tokens=memory.most_tokens(free, max_length))
+        reason = "about 100 ms a step: measured at start, and kept up to date"
+        decisions = decisions.with_step(Decision(what="step_tokens", value=str(pace.step_tokens), reason=reason))
+    largest = max(pace.most_tokens if pace else decisions.step_tokens, max_length)
+    bound = memory.bound(largest, max_length)
+    reason = f"at most, for a step of {largest} tokens: computed from small ones; {free / 2**30:.1f} GiB are free"
+    return decisions.also(Decision(what="step_memory", value=f"{bound / 2**20:.0f} MiB", reason=reason)), pace
 
 
 def usage(texts: Many[TokenizedText], answer: Answer) -> Usage:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import gc
 import threading
-import time
 from pathlib import Path
 
 import numpy as np
@@ -141,17 +140,13 @@ def test_a_failed_shard_fails_the_request_at_fault_only(checkpoint: CheckpointFa
 
 
 def test_the_threads_end_with_their_runner(checkpoint: CheckpointFactory) -> None:
-    before = _num_shard_threads()
+    others = set(threading.enumerate())
     pair = runners(checkpoint("bert"))
-    assert _num_shard_threads() == before + NUM_THREADS
+    own = set(threading.enumerate()) - others
+    assert len(own) == NUM_THREADS
     pair[1].launch([piece(20)] * NUM_THREADS).result()
     del pair
     gc.collect()
-    deadline = time.monotonic() + 60
-    while _num_shard_threads() > before and time.monotonic() < deadline:
-        time.sleep(0.01)
-    assert _num_shard_threads() == before
-
-
-def _num_shard_threads() -> int:
-    return sum(thread.name == "cenote-shard" for thread in threading.enumerate())
+    for thread in own:
+        thread.join(timeout=60)
+        assert not thread.is_alive()

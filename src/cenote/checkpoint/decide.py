@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from cenote.checkpoint.spec import ModelSpec
 from cenote.config import EngineOptions
@@ -54,6 +54,15 @@ class Decisions:
 
     def __iter__(self) -> Iterator[Decision]:
         return iter(self.decisions)
+
+    def with_step(self, measured: Decision) -> Decisions:
+        """Put a measured size of a step in place of the first guess."""
+        others = tuple(measured if decision.what == measured.what else decision for decision in self.decisions)
+        return replace(self, step_tokens=int(measured.value), decisions=others)
+
+    def also(self, decision: Decision) -> Decisions:
+        """Add a decision that was taken later."""
+        return replace(self, decisions=(*self.decisions, decision))
 
 
 def decide(spec: ModelSpec, options: EngineOptions, facts: DeviceFacts) -> Decisions:

@@ -14,14 +14,19 @@ _WEIGHT = 0.1
 
 @dataclass(kw_only=True)
 class Pace:
-    """The speed of a model on this CPU, in tokens a second: measured at start, then kept up to date."""
+    """The speed of a model on this CPU, in tokens a second: measured at start, then kept up to date.
+
+    `most_tokens` is what a step may have at most, by its memory.
+    """
 
     tokens_per_second: float
+    most_tokens: int = MAX_STEP_TOKENS
 
     @property
     def step_tokens(self) -> int:
         """Return the tokens of a step of about `CPU_STEP_SECONDS`."""
-        return max(MIN_STEP_TOKENS, min(int(self.tokens_per_second * CPU_STEP_SECONDS), MAX_STEP_TOKENS))
+        wanted = max(MIN_STEP_TOKENS, int(self.tokens_per_second * CPU_STEP_SECONDS))
+        return min(wanted, self.most_tokens)
 
     def observe(self, num_tokens: int, seconds: float) -> None:
         """Note a step; one that was less than half full says little about a full one."""

@@ -5,11 +5,11 @@ from __future__ import annotations
 import time
 
 import numpy as np
-import torch
 
 from cenote.errors import CenoteError, CheckpointError
 from cenote.params import PoolingParams, Task
-from cenote.runtime.pace import Pace
+from cenote.runtime.memory import is_out_of_memory
+from cenote.runtime.pace import MAX_STEP_TOKENS, Pace
 from cenote.runtime.request import Piece, Sequence
 from cenote.runtime.runner import ModelRunner, with_updates
 
@@ -26,17 +26,19 @@ def warm_up(runner: ModelRunner, tasks: tuple[Task, ...], *, step_tokens: int, m
     for task in tasks:
         try:
             _step(runner, task, num_tokens, max_length)
-        except torch.OutOfMemoryError as error:
+        except Exception as error:
+            if not is_out_of_memory(error):
+                raise
             raise CheckpointError(
                 f"out of memory while warming up {task!r} with a step of {num_tokens} tokens: "
                 "lower max_batch_tokens or max_length"
             ) from error
 
 
-def measure_pace(runner: ModelRunner, task: Task, max_length: int) -> Pace:
-    """Return the speed of the faster of two warm steps."""
+def measure_pace(runner: ModelRunner, task: Task, max_length: int, most_tokens: int = MAX_STEP_TOKENS) -> Pace:
+    """Return the speed of the faster of two warm steps, with room for steps of `most_tokens`."""
     seconds = min(_step(runner, task, CPU_PROBE_TOKENS, max_length) for _ in range(2))
-    return Pace(tokens_per_second=CPU_PROBE_TOKENS / seconds)
+    return Pace(tokens_per_second=CPU_PROBE_TOKENS / seconds, most_tokens=min(most_tokens, MAX_STEP_TOKENS))
 
 
 def _step(runner: ModelRunner, task: Task, num_tokens: int, max_length: int) -> float:
