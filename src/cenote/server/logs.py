@@ -17,6 +17,8 @@ from datetime import UTC, datetime
 from types import TracebackType
 from typing import Any, TextIO
 
+import orjson
+
 from cenote.errors import CenoteError
 
 FIELDS = "fields"
@@ -31,6 +33,7 @@ def configure(form: str, level: str, stream: TextIO | None = None) -> None:
     """Write the process' log to `stream`, stderr by default, as `form` (`text` or `json`) from `level` on."""
     handler = logging.StreamHandler(stream or sys.stderr)
     handler.setFormatter(JsonLines() if form == "json" else TextLines())
+    logging.logThreads = logging.logProcesses = logging.logMultiprocessing = False  # collected, never shown
     logging.basicConfig(level=level.upper(), handlers=[handler])
     logging.getLogger("uvicorn").setLevel(logging.WARNING)
 
@@ -53,7 +56,12 @@ class JsonLines(logging.Formatter):
         line: dict[str, Any] = {"time": _time(record), "level": record.levelname, "logger": record.name}
         line |= {"message": _message(record), **_fields(record)}
         error = list(described(record.exc_info))
-        return json.dumps(line | {"error": error} if error else line)
+        if error:
+            line["error"] = error
+        try:
+            return orjson.dumps(line).decode()
+        except orjson.JSONEncodeError:  # half a character, or a type of somebody else's log
+            return json.dumps(line, default=str)
 
 
 def described(info: _ExcInfo | None) -> Iterator[str]:
