@@ -14,6 +14,12 @@ TextsOrIds = Annotated[
     ),
 ]
 """Checked by the engine, which names the item that is wrong."""
+PromptName = Annotated[str | None, Field(description="Add the prompt of this name in the checkpoint.")]
+Dimensions = Annotated[int | None, Field(description="Keep this many first values (matryoshka).")]
+Normalize = Annotated[bool | None, Field(description="L2-normalise or not; by default as the checkpoint says.")]
+Truncate = Annotated[bool | None, Field(description="Cut texts over the limit (default), or refuse them.")]
+TopN = Annotated[int | None, Field(description="Give only the best.")]
+Ignored = Annotated[str | None, Field(description="Taken and ignored.")]
 
 
 class RequestBody(BaseModel):

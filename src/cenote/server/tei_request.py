@@ -6,7 +6,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import BeforeValidator, Field, WithJsonSchema
 
-from cenote.server.schemas import ModelName, RequestBody
+from cenote.server.schemas import ModelName, RequestBody, Truncate
 
 
 def _lower(value: Any) -> Any:
@@ -19,8 +19,6 @@ Direction = Annotated[
     WithJsonSchema({"anyOf": [{"enum": ["Left", "Right", "left", "right"]}, {"type": "null"}]}),
     Field(description="The end that is cut, in any case; right by default."),
 ]
-Truncate = Annotated[bool | None, Field(description="Cut texts over the limit (default), or refuse them.")]
-PromptName = Annotated[str | None, Field(description="Add the prompt of this name in the checkpoint.")]
 
 
 class TeiBody(RequestBody):

@@ -10,8 +10,7 @@ from starlette.responses import Response
 from cenote.server.answers import json_response
 from cenote.server.dialect import Call
 from cenote.server.embedding import check_number, find_model
-from cenote.server.schemas import ModelName, RequestBody
-from cenote.server.tei_request import PromptName
+from cenote.server.schemas import ModelName, PromptName, RequestBody
 from cenote.server.token_routes import check_characters
 from cenote.text.tokens import Tokens
 from cenote.text.unicode import scalar_text

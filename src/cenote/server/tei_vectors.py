@@ -14,9 +14,9 @@ from cenote.params import Task
 from cenote.server.answers import json_response
 from cenote.server.dialect import Call
 from cenote.server.embedding import EmbedRequest, MultiVectorOptions, embed, encode, prepare
-from cenote.server.schemas import ModelName, RequestBody, TextsOrIds
+from cenote.server.schemas import Dimensions, ModelName, PromptName, RequestBody, TextsOrIds, Truncate
 from cenote.server.served import offers
-from cenote.server.tei_request import Direction, PromptName, TeiBody, Truncate
+from cenote.server.tei_request import Direction, TeiBody
 
 
 class TeiTexts(TeiBody):
@@ -30,7 +30,7 @@ class TeiEmbedBody(TeiTexts):
     """Texts to embed."""
 
     normalize: bool | None = Field(None, description="L2-normalise (default), or not.")
-    dimensions: int | None = Field(None, description="Keep this many first values (matryoshka).")
+    dimensions: Dimensions = None
 
 
 class TeiEmbedAllBody(TeiTexts):

@@ -19,7 +19,7 @@ from cenote.params import OutputDtype, PoolingParams, Task
 from cenote.server.answers import json_response, to_json
 from cenote.server.dialect import Call
 from cenote.server.embedding import check_number, find_model, sparse_item
-from cenote.server.schemas import ModelName, RequestBody, TextsOrIds
+from cenote.server.schemas import Ignored, ModelName, RequestBody, TextsOrIds
 from cenote.server.vllm_answer import VllmAnswer, answer_head
 from cenote.text.options import TruncationSide
 
@@ -32,7 +32,7 @@ class PromptBody(RequestBody):
 
     input: TextsOrIds
     model: ModelName = None
-    user: str | None = Field(None, description="Taken and ignored.")
+    user: Ignored = None
     use_activation: bool | None = Field(
         None, description="Whether the last step runs: L2, softmax or sigmoid; by default as the checkpoint says."
     )

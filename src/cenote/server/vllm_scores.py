@@ -12,7 +12,7 @@ from cenote.server.answers import json_response
 from cenote.server.dialect import Call
 from cenote.server.embedding import check_number, find_model
 from cenote.server.ranking import RankRequest, rank, results_of
-from cenote.server.schemas import RequestBody
+from cenote.server.schemas import Ignored, ModelName, RequestBody
 from cenote.server.vllm_answer import VllmAnswer, answer_head
 
 Texts = SkipValidation[str | list[str]]
@@ -29,10 +29,10 @@ class VllmScoreBody(RequestBody):
     data_2: Texts | None = Field(None, description="Another name of `documents`.")
     text_1: Texts | None = Field(None, description="Another name of `queries`.")
     text_2: Texts | None = Field(None, description="Another name of `documents`.")
-    model: str | None = Field(None, description="A served model; may be left out where there is only one.")
+    model: ModelName = None
     use_activation: bool | None = Field(None, description="false gives logits.")
     instruction: str | None = Field(None, description="For rerankers whose prompt has a place for it.")
-    user: str | None = Field(None, description="Taken and ignored.")
+    user: Ignored = None
 
 
 class VllmScore(BaseModel):
@@ -52,10 +52,10 @@ class VllmRankBody(RequestBody):
 
     query: str = Field(description="What the documents should be about.")
     documents: SkipValidation[list[str]] = Field(description="Strings, or objects with a string `text`.")
-    model: str | None = Field(None, description="A served model; may be left out where there is only one.")
+    model: ModelName = None
     top_n: int | None = Field(None, ge=0, description="How many of the best to give; 0 gives all.")
     max_tokens_per_doc: int | None = Field(None, ge=0, description="Cut each document to so many tokens; 0 is off.")
-    user: str | None = Field(None, description="Taken and ignored.")
+    user: Ignored = None
 
 
 class VllmRanked(BaseModel):

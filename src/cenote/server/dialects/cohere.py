@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Annotated, Any, Literal
+from typing import Any, Literal
 
 from pydantic import BaseModel, Field
 from starlette.responses import Response
@@ -16,7 +16,7 @@ from cenote.server.embedding import EmbedRequest, embed, usage_of
 from cenote.server.encodings import Encoding, EncodingName
 from cenote.server.failures import Failure
 from cenote.server.ranking import RankRequest, rank, results_of
-from cenote.server.schemas import RankedDocument, RequestBody
+from cenote.server.schemas import Dimensions, ModelName, PromptName, RankedDocument, RequestBody, TopN
 from cenote.text.options import TruncationSide
 from cenote.text.unicode import scalar_text
 
@@ -24,7 +24,6 @@ MAX_TEXTS = 96
 """Cohere's own limit, which its client keeps to by itself; it holds under the prefix only."""
 DOCUMENTS_OF_A_SEARCH_UNIT = 100
 
-Model = Annotated[str | None, Field(description="A served model; may be left out where there is only one.")]
 Truncate = Literal["NONE", "START", "END"]
 _SIDES: Mapping[str, TruncationSide] = {"START": "left", "END": "right"}
 
@@ -34,13 +33,13 @@ class CohereEmbedBody(RequestBody):
 
     texts: list[str] | None = Field(None, description="Up to 96 texts, on the bare path more.")
     images: list[str] | None = Field(None, description="Refused: the served models read text.")
-    model: Model = None
+    model: ModelName = None
     input_type: str | None = Field(
         None, description="`search_query` or `search_document`; another use by the checkpoint's prompt of that name."
     )
     embedding_types: list[EncodingName] | None = Field(None, description="What to give; several at once if you like.")
     truncate: Truncate | None = Field(None, description="Which end of a long text is cut: END (default), START, NONE.")
-    prompt_name: str | None = Field(None, description="Beyond Cohere: the checkpoint's prompt of this name.")
+    prompt_name: PromptName = None
 
 
 class CohereContentPart(RequestBody):
@@ -59,7 +58,7 @@ class CohereEmbedV2Body(CohereEmbedBody):
     max_tokens: int | None = Field(
         None, description="Cut texts to this many tokens, where the model's limit is larger."
     )
-    output_dimension: int | None = Field(None, description="Keep this many first values (matryoshka).")
+    output_dimension: Dimensions = None
     priority: int | None = Field(None, description="Taken and ignored.")
 
 
@@ -68,8 +67,8 @@ class CohereRerankBody(RequestBody):
 
     query: str
     documents: list[str | dict[str, Any]] = Field(description="Strings, or objects with a string `text`.")
-    model: Model = None
-    top_n: int | None = Field(None, description="Give only the best.")
+    model: ModelName = None
+    top_n: TopN = None
     rank_fields: list[str] | None = Field(None, description="The fields of objects that are read, one a line.")
     return_documents: bool | None = Field(None, description="Whether the documents come back.")
     max_tokens_per_doc: int | None = Field(None, description="Cut documents to this many tokens.")

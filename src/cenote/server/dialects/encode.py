@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any, Literal
 
-from pydantic import BaseModel, Field, SkipValidation
+from pydantic import BaseModel, Field
 from starlette.responses import Response
 
 from cenote.outputs import Encoded
@@ -14,25 +14,23 @@ from cenote.server.dialect import Call, Dialect, Operation
 from cenote.server.embedding import EmbedRequest, MultiVectorOptions, encode, sparse_item, usage_of
 from cenote.server.encodings import Encoding, EncodingName, Row
 from cenote.server.failures import Failure
-from cenote.server.schemas import ErrorBody, RequestBody, Sparse, Usage
+from cenote.server.schemas import ErrorBody, ModelName, PromptName, RequestBody, Sparse, TextsOrIds, Truncate, Usage
 
 
 class EncodeBody(RequestBody):
     """Texts, and which outputs of the model to give."""
 
-    input: SkipValidation[str | list[str] | list[int] | list[list[int]]] = Field(
-        description="One text, a list of texts, one text as token ids, or a list of those."
-    )
-    model: str | None = Field(None, description="A served model; may be left out where there is only one.")
+    input: TextsOrIds
+    model: ModelName = None
     outputs: list[Output] | None = Field(None, description="What to give; by default all that the model has.")
     input_type: str | None = Field(None, description="`query`, `document` or another use, as on the other routes.")
-    prompt_name: str | None = Field(None, description="Add the prompt of this name in the checkpoint.")
+    prompt_name: PromptName = None
     dimensions: int | None = Field(None, description="Keep this many first values of dense vectors.")
     multi_vector_dimensions: int | None = Field(None, description="Keep this many first values of multi-vectors.")
     normalize: bool | None = Field(None, description="L2-normalise dense vectors or not; by default as the model says.")
     encoding_format: EncodingName | None = Field(None, description="How dense vectors and multi-vectors are written.")
     return_tokens: bool | None = Field(None, description="Add the vocabulary's strings to sparse vectors.")
-    truncate: bool | None = Field(None, description="Cut texts over the limit (default), or refuse them.")
+    truncate: Truncate = None
 
 
 class EncodedText(BaseModel):

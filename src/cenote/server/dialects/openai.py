@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any, Literal
 
-from pydantic import BaseModel, Field, SkipValidation
+from pydantic import BaseModel, Field
 from starlette.responses import Response
 
 from cenote.engine import AsyncEngine
@@ -22,7 +22,17 @@ from cenote.server.embedding import (
 )
 from cenote.server.encodings import Encoding, EncodingName
 from cenote.server.failures import Failure
-from cenote.server.schemas import EmbeddingsAnswer, ErrorBody, RequestBody
+from cenote.server.schemas import (
+    Dimensions,
+    EmbeddingsAnswer,
+    ErrorBody,
+    Ignored,
+    ModelName,
+    Normalize,
+    PromptName,
+    RequestBody,
+    TextsOrIds,
+)
 from cenote.text.long_texts import LongTexts
 
 _TRUNCATE = {True: True, False: False, "END": True, "NONE": False}
@@ -31,20 +41,18 @@ _TRUNCATE = {True: True, False: False, "END": True, "NONE": False}
 class EmbeddingsRequest(RequestBody):
     """Texts to embed. The fields after `user` go beyond OpenAI's."""
 
-    input: SkipValidation[str | list[str] | list[int] | list[list[int]]] = Field(
-        description="One text, a list of texts, one text as token ids, or a list of those. Ids are used as they are."
-    )
-    model: str | None = Field(None, description="A served model; may be left out where there is only one.")
+    input: TextsOrIds
+    model: ModelName = None
     encoding_format: EncodingName | None = Field(
         None, description="`float` (default), `base64` of little-endian float32, or smaller numbers."
     )
-    dimensions: int | None = Field(None, description="Keep this many first values (matryoshka).")
-    user: str | None = Field(None, description="Taken and ignored.")
+    dimensions: Dimensions = None
+    user: Ignored = None
     input_type: str | None = Field(
         None, description="Add the prompt that the checkpoint defines for `query`, `document` or another use."
     )
-    prompt_name: str | None = Field(None, description="Add the prompt of this name in the checkpoint.")
-    normalize: bool | None = Field(None, description="L2-normalise or not; by default as the checkpoint says.")
+    prompt_name: PromptName = None
+    normalize: Normalize = None
     truncate: bool | Literal["END", "NONE"] | None = Field(
         None, description="Cut texts over the limit at their end (default), or refuse them: false or NONE."
     )

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Any, Literal
+from typing import Any, Literal
 
 from pydantic import BaseModel, Field, SkipValidation
 from starlette.responses import Response
@@ -13,31 +13,39 @@ from cenote.server.embedding import EmbedRequest, check_number, embed, embed_pie
 from cenote.server.encodings import Encoding, VectorType
 from cenote.server.failures import Failure
 from cenote.server.ranking import RankRequest, rank
-from cenote.server.schemas import DetailBody, Embedding, RequestBody, TotalUsage
+from cenote.server.schemas import (
+    DetailBody,
+    Dimensions,
+    Embedding,
+    ModelName,
+    PromptName,
+    RequestBody,
+    TopN,
+    TotalUsage,
+    Truncate,
+)
 from cenote.text.unicode import scalar_text
 
 MAX_TEXTS = 1000
 """Voyage's own limit; it holds under the prefix only."""
 
-Model = Annotated[str | None, Field(description="A served model; may be left out where there is only one.")]
-
 
 class VoyageVectorsBody(RequestBody):
     """What is asked of vectors. `prompt_name` goes beyond Voyage's fields."""
 
-    model: Model = None
+    model: ModelName = None
     input_type: str | None = Field(None, description="`query` or `document`: add the prompt that the checkpoint has.")
-    output_dimension: int | None = Field(None, description="Keep this many first values (matryoshka).")
+    output_dimension: Dimensions = None
     output_dtype: VectorType | None = Field(None, description="The type of the values, `float` by default.")
     encoding_format: Literal["base64"] | None = Field(None, description="Base64 of the values' bytes, not numbers.")
-    prompt_name: str | None = Field(None, description="Beyond Voyage: the checkpoint's prompt of this name.")
+    prompt_name: PromptName = None
 
 
 class VoyageEmbeddingsBody(VoyageVectorsBody):
     """Texts to embed."""
 
     input: SkipValidation[str | list[str]] = Field(description="One text or a list of up to 1000, on bare paths more.")
-    truncation: bool | None = Field(None, description="Cut texts over the limit (default), or refuse them.")
+    truncation: Truncate = None
 
 
 class VoyageContextualizedBody(VoyageVectorsBody):
@@ -51,9 +59,9 @@ class VoyageRerankBody(RequestBody):
 
     query: str
     documents: list[str]
-    model: Model = None
-    top_k: int | None = Field(None, description="Give only the best.")
-    truncation: bool | None = Field(None, description="Cut documents over the limit (default), or refuse them.")
+    model: ModelName = None
+    top_k: TopN = None
+    truncation: Truncate = None
     return_documents: bool | None = Field(None, description="Give the documents back; by default not.")
 
 
