@@ -143,6 +143,11 @@ class ServerOptions:
         env="CENOTE_MAX_BODY_BYTES",
     )
     max_items: int = option(2048, help="Most texts in one request.", env="CENOTE_MAX_ITEMS")
+    request_timeout: int = option(
+        600,
+        help="Seconds that a request's body may take to arrive, and its answer to be ready; 0 is no limit.",
+        env="CENOTE_REQUEST_TIMEOUT",
+    )
     shutdown_timeout: int = option(
         30,
         help="Seconds that running requests get to finish when the server is stopped.",
@@ -155,8 +160,9 @@ class ServerOptions:
         for name in ("max_body_bytes", "max_items"):
             if getattr(self, name) < 1:
                 raise OptionError(f"{name} must be at least 1, not {getattr(self, name)}")
-        if self.shutdown_timeout < 0:
-            raise OptionError(f"shutdown_timeout must not be negative, but is {self.shutdown_timeout}")
+        for name in ("request_timeout", "shutdown_timeout"):
+            if getattr(self, name) < 0:
+                raise OptionError(f"{name} must not be negative, but is {getattr(self, name)}")
         if self.ssl_keyfile is not None and self.ssl_certfile is None:
             raise OptionError("ssl_keyfile needs ssl_certfile, the certificate that it belongs to")
         for name, known in (("log_format", LOG_FORMATS), ("log_level", LOG_LEVELS)):

@@ -6,7 +6,8 @@ CenoteError
 │   ├── TooLongError           a text is over the limit and truncation is off                 400
 │   ├── UnsupportedTaskError   the model does not offer this task                             400
 │   ├── UnknownModelError      no model of that name is loaded                                404
-│   └── MediaTypeError         a request body of a type or encoding that is not read          415
+│   ├── MediaTypeError         a request body of a type or encoding that is not read          415
+│   └── SlowBodyError          a request body that did not arrive in time                     408
 ├── OversizeError              a request that could never be scheduled                        413
 ├── BusyError                  the queue is full: try again later                             429
 ├── CheckpointError            a checkpoint cannot be served as it is                        start
@@ -65,6 +66,12 @@ class MediaTypeError(InputError):
     """The request body has a content type or a compression that the server does not read."""
 
     status = 415
+
+
+class SlowBodyError(InputError):
+    """The request body did not arrive in time."""
+
+    status = 408
 
 
 class OversizeError(CenoteError):

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Sequence
+from collections.abc import Awaitable, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, TypeVar
 
 from pydantic import BaseModel, ValidationError
 from starlette.datastructures import Headers
@@ -14,7 +14,7 @@ from starlette.responses import Response
 from starlette.types import Receive, Scope, Send
 
 from cenote.config import ServerOptions
-from cenote.errors import CenoteError, DeadlineError, EngineClosedError, EngineError, InputError
+from cenote.errors import CenoteError, DeadlineError, EngineClosedError, EngineError, InputError, SlowBodyError
 from cenote.server.body import ClientGoneError, read_json
 from cenote.server.connection import while_connected
 from cenote.server.dialect import Call, Dialect, Operation
@@ -23,6 +23,8 @@ from cenote.server.gate import Gate
 from cenote.server.observe import RECORD_KEY
 from cenote.server.record import CLIENT_GONE_STATUS, Record
 from cenote.server.served import ServedModels
+
+T = TypeVar("T")
 
 logger = logging.getLogger(__name__)
 
@@ -78,22 +80,34 @@ class Endpoint:
         record: Record = scope[RECORD_KEY]
         offer = self._default
         try:
-            body = await self._read(scope, receive)
+            body = await self._in_time(self._read(scope, receive), SlowBodyError("the body did not arrive in time"))
             offer = choose(self._offers, body)
-            response = await self._answer(offer, body, scope, receive)
+            late = DeadlineError("the request was not done in time (request_timeout): send fewer texts, or again later")
+            response = await self._in_time(self._answer(offer, body, scope, receive), late)
         except ClientGoneError:
             record.status = CLIENT_GONE_STATUS
             return
         except asyncio.CancelledError:
             if self._frame.gate.is_open:
                 raise
-            late = EngineClosedError("the server was stopped before this request was done")
-            response = offer.dialect.refusal(offer.failure(late), exact=self._exact)
+            stopped = EngineClosedError("the server was stopped before this request was done")
+            response = offer.dialect.refusal(offer.failure(stopped), exact=self._exact)
         except Exception as error:
             if _is_for_the_log(error):
                 logger.error("request %s failed", record.request_id, exc_info=error)
             response = offer.dialect.refusal(offer.failure(error), exact=self._exact)
         await response(scope, receive, send)
+
+    async def _in_time(self, work: Awaitable[T], late: CenoteError) -> T:
+        """Await `work`; cancel it and raise `late` where it takes longer than a request may."""
+        deadline = asyncio.timeout(self._frame.options.request_timeout or None)
+        try:
+            async with deadline:
+                return await work
+        except TimeoutError:
+            if deadline.expired():
+                raise late from None
+            raise
 
     async def _read(self, scope: Scope, receive: Receive) -> Any:
         if self._default.operation.body is None:

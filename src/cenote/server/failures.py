@@ -14,14 +14,18 @@ from cenote.errors import (
     CenoteError,
     EmptyInputError,
     EngineClosedError,
+    EngineError,
     InputError,
     MediaTypeError,
+    SlowBodyError,
     TooLongError,
     UnknownModelError,
     UnsupportedTaskError,
 )
 
 MAX_MESSAGE_CHARACTERS = 1000
+_UNEXPECTED = "the model failed on this request; the server's log says why, under the x-request-id of this answer"
+"""What the model raised is not passed on: it may quote the texts of others, or how the server is set up."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -45,13 +49,19 @@ def failure_of(error: Exception) -> Failure:
     """Return what to tell the client about `error`. Nothing of an unexpected error goes out."""
     if isinstance(error, InputError):
         return Failure(
-            status=error.status, message=_printable(_with_item(error)), param=error.param, code=_input_code(error)
+            status=error.status,
+            message=_printable(_with_item(error)),
+            param=error.param,
+            code=_input_code(error),
+            headers={"connection": "close"} if isinstance(error, SlowBodyError) else {},
         )
     if isinstance(error, BusyError):
         seconds = str(max(1, round(error.retry_after)))
         return Failure(
             status=error.status, message=_printable(str(error)), code="busy", headers={"retry-after": seconds}
         )
+    if type(error) is EngineError:
+        return Failure(status=error.status, message=_UNEXPECTED, code="engine_error")
     if isinstance(error, CenoteError):
         return Failure(
             status=error.status,
@@ -101,6 +111,8 @@ def _input_code(error: InputError) -> str | None:
         return "model_not_found"
     if isinstance(error, UnsupportedTaskError):
         return "unsupported_task"
+    if isinstance(error, SlowBodyError):
+        return "slow_body"
     return "unsupported_media_type" if isinstance(error, MediaTypeError) else None
 
 
