@@ -77,7 +77,7 @@ def test_the_pace_stays_within_the_memory() -> None:
     assert Pace(tokens_per_second=1, most_tokens=100).step_tokens == 100
 
 
-def test_inspect_and_the_engine_show_the_bound(checkpoint: CheckpointFactory) -> None:
+def test_the_engine_shows_the_bound(checkpoint: CheckpointFactory) -> None:
     with Engine(checkpoint("bert"), pooling="mean", device="cpu") as engine:
         decision = next(each for each in engine.info.decisions if each.what == "step_memory")
     assert decision.value.endswith(" MiB")
