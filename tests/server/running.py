@@ -18,6 +18,7 @@ from cenote.server.app import create_app
 from cenote.server.gate import Gate
 from cenote.server.listen import bind, release, url_of
 from cenote.server.run import Server
+from cenote.server.tracing import Tracing
 
 TIMEOUT_SECONDS = 30.0
 T = TypeVar("T")
@@ -51,13 +52,15 @@ class RunningServer:
 
 
 @contextmanager
-def run_server(engines: Mapping[str, AsyncEngine], options: ServerOptions | None = None) -> Iterator[RunningServer]:
+def run_server(
+    engines: Mapping[str, AsyncEngine], options: ServerOptions | None = None, tracing: Tracing | None = None
+) -> Iterator[RunningServer]:
     """Serve `engines` until the block ends. The engines stay open."""
     options = options or ServerOptions(port=0, shutdown_timeout=5)
     listener = bind(options)
     ready = threading.Event()
     gate = Gate()
-    server = Server(create_app(engines, options, gate), options, gate, ready.set)
+    server = Server(create_app(engines, options, gate, tracing), options, gate, ready.set)
     thread = threading.Thread(target=server.run, kwargs={"sockets": [listener]})
     thread.start()
     url = url_of(listener, options)

@@ -6,7 +6,6 @@ import json
 import logging
 import os
 import shlex
-import socket
 import threading
 from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
@@ -44,11 +43,15 @@ def serve(
     server_options = server or ServerOptions()
     names = _names(models, server_options.name)
     try:
-        from cenote.server import keys, listen, logs
+        from cenote.server import keys, listen, logs, tracing
+        from cenote.server.app import create_app
+        from cenote.server.gate import Gate
+        from cenote.server.run import Server, run
     except ModuleNotFoundError as error:
         raise MissingExtraError(f"the server needs {error.name}: pip install 'cenote[server]'") from None
     logs.configure(server_options.log_format, server_options.log_level)
     is_open = not keys.read_keys(server_options)
+    spans = tracing.open_tracing(os.environ)
     listener = listen.bind(server_options)
     if is_open and listen.is_public(listener):
         logger.warning("other machines can reach this server, and it asks for no key: set --api-key-file or --host")
@@ -59,7 +62,12 @@ def serve(
         stack.callback(watchdog.cancel)
         engines = _open(dict(zip(names, models, strict=True)), engine or EngineOptions(), stack)
         stack.callback(watchdog.start)
-        _run(engines, listener, server_options)
+        if spans is not None:
+            stack.callback(spans.close)
+        gate = Gate()
+        app = create_app(engines, server_options, gate, spans)
+        url = listen.url_of(listener, server_options)
+        run(Server(app, server_options, gate, lambda: _announce(url, server_options, engines)), listener)
 
 
 def _give_up() -> None:
@@ -67,17 +75,8 @@ def _give_up() -> None:
     os._exit(1)
 
 
-def _run(engines: dict[str, AsyncEngine], listener: socket.socket, options: ServerOptions) -> None:
-    from cenote.server import listen
-    from cenote.server.app import create_app
-    from cenote.server.gate import Gate
-    from cenote.server.run import Server, run
-
-    def announce() -> None:
-        print(greeting(listen.url_of(listener, options), options, engines), flush=True)
-
-    gate = Gate()
-    run(Server(create_app(engines, options, gate), options, gate, announce), listener)
+def _announce(url: str, options: ServerOptions, engines: Mapping[str, AsyncEngine]) -> None:
+    print(greeting(url, options, engines), flush=True)
 
 
 def _open(models: dict[str, str], options: EngineOptions, stack: ExitStack) -> dict[str, AsyncEngine]:

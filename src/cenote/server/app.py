@@ -27,14 +27,20 @@ from cenote.server.paths import Paths, bare_paths, own_paths
 from cenote.server.record import HEADERS
 from cenote.server.refusals import Refusals
 from cenote.server.served import ServedModels
+from cenote.server.tracing import Tracing
 
 _REFUSE = Refusals(DIALECTS, DEFAULT_DIALECT)
 
 
-def create_app(engines: Mapping[str, AsyncEngine], options: ServerOptions, gate: Gate | None = None) -> Starlette:
+def create_app(
+    engines: Mapping[str, AsyncEngine],
+    options: ServerOptions,
+    gate: Gate | None = None,
+    tracing: Tracing | None = None,
+) -> Starlette:
     """Return the application that serves `engines` by their names. Whoever made the engines closes them.
 
-    Once `gate` is closed, new work is refused.
+    Once `gate` is closed, new work is refused. With `tracing` each request makes a span.
 
     Every dialect answers under its own prefix in its exact form; on the bare paths all of them answer, and where they
     share one the body decides.
@@ -48,7 +54,7 @@ def create_app(engines: Mapping[str, AsyncEngine], options: ServerOptions, gate:
     routes += operation_routes(frame, metrics, describe(DIALECTS))
     app = Starlette(
         routes=routes,
-        middleware=[Middleware(Observe, metrics=metrics, gate=frame.gate), *_guards(options)],
+        middleware=[Middleware(Observe, metrics=metrics, gate=frame.gate, tracing=tracing), *_guards(options)],
         exception_handlers={HTTPException: _answer_http, Exception: _answer_unexpected},
     )
     app.router.redirect_slashes = False

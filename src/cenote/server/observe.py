@@ -13,6 +13,7 @@ from cenote.server.gate import Gate
 from cenote.server.logs import FIELDS
 from cenote.server.metrics import Metrics
 from cenote.server.record import Record
+from cenote.server.tracing import Tracing
 
 RECORD_KEY = "cenote.record"
 """Where the ASGI scope keeps the `Record`."""
@@ -28,10 +29,11 @@ _access = logging.getLogger("cenote.access")
 class Observe:
     """Pure ASGI middleware around everything else."""
 
-    def __init__(self, app: ASGIApp, metrics: Metrics, gate: Gate) -> None:
+    def __init__(self, app: ASGIApp, metrics: Metrics, gate: Gate, tracing: Tracing | None) -> None:
         self._app = app
         self._metrics = metrics
         self._gate = gate
+        self._tracing = tracing
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] != "http":
@@ -52,9 +54,14 @@ class Observe:
         try:
             await self._app(scope, receive, send_noted)
         finally:
-            seconds = time.perf_counter() - start
-            self._metrics.observe(record, seconds)
-            _log(record, scope["method"], seconds)
+            self._end(scope, record, time.perf_counter() - start)
+
+    def _end(self, scope: Scope, record: Record, seconds: float) -> None:
+        is_quiet = record.route in _QUIET_ROUTES
+        self._metrics.observe(record, seconds)
+        _log(record, scope["method"], seconds, logging.DEBUG if is_quiet else logging.INFO)
+        if self._tracing is not None and not is_quiet:
+            self._tracing.add(record, scope["method"], scope["headers"], seconds)
 
 
 def _request_id(scope: Scope) -> str:
@@ -65,9 +72,7 @@ def _request_id(scope: Scope) -> str:
     return os.urandom(16).hex()
 
 
-def _log(record: Record, method: str, seconds: float) -> None:
-    """Write the one line about a request; about what is asked all the time only for those who look for it."""
-    level = logging.DEBUG if record.route in _QUIET_ROUTES else logging.INFO
+def _log(record: Record, method: str, seconds: float, level: int) -> None:
     if _access.isEnabledFor(level):
         # Not `_access.log`, which walks the stack for the caller's line: a third of the cost of the whole line.
         line = logging.LogRecord(_access.name, level, __file__, 0, "request", None, None)
