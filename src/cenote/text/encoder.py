@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 from collections.abc import Sequence
-from dataclasses import replace
 from functools import cached_property, lru_cache
 
 import numpy as np
@@ -13,9 +12,10 @@ from cenote.checkpoint.spec import ListwiseSpec, TextSpec
 from cenote.errors import InputError, OptionError, UnsupportedTaskError
 from cenote.text.blocks import BlockCutter, Blocks
 from cenote.text.chat import ChatEncoder, Messages
-from cenote.text.colbert import expand_query, length_limit, marked_frame
-from cenote.text.content import Content, Wanted, first_tokens, read_contents
+from cenote.text.colbert import length_limit, marked_frame
+from cenote.text.content import Wanted, first_tokens, read_contents
 from cenote.text.frame import read_pair_frame, read_single_frame
+from cenote.text.framing import Framing
 from cenote.text.inputs import Inputs, Place, Texts, read_inputs, read_strings
 from cenote.text.listwise import ListwiseEncoder
 from cenote.text.load import load_tokenizer
@@ -23,13 +23,12 @@ from cenote.text.locality import read_locality
 from cenote.text.options import ChatOptions, EncodeOptions, PairOptions
 from cenote.text.pairs import PairEncoder
 from cenote.text.piece_reader import PieceCut, PiecedTexts, PieceReader
-from cenote.text.pieces import PieceContext, PiecedText, Pieces, Window
+from cenote.text.pieces import PiecedText
 from cenote.text.plan import Plan
 from cenote.text.prompted import read_prompted_pairs
 from cenote.text.prompts import choose_prompt
 from cenote.text.tokenized import IntArray, TokenizedText
 from cenote.text.tokens import Tokens, read_tokens
-from cenote.text.truncate import cut
 from cenote.text.unicode import scalar_text
 
 _NO_IDS = np.zeros(0, np.int64)
@@ -56,6 +55,13 @@ class TextEncoder:
         self._has_types = spec.uses_token_types and self._tokenizer.gives_token_types
         self._prompted = None if spec.pair_prompt is None else read_prompted_pairs(spec, self._chat_encoder())
         self._prompt_ids = lru_cache(maxsize=256)(self._read_prompt)
+        self._framing = Framing(
+            spec=spec,
+            has_types=self._has_types,
+            special_ids=self._tokenizer.special_ids,
+            max_length=max_length,
+            prompt_ids=self._prompt_ids,
+        )
         if max_length < max(1, self._frame.size):
             raise OptionError(
                 f"max_length {max_length} leaves no room: this tokenizer adds {self._frame.size} special tokens"
@@ -74,7 +80,8 @@ class TextEncoder:
         plan = self._plan(options)
         if inputs.token_ids is not None:
             return [
-                self._from_ids(ids, place, plan) for ids, place in zip(inputs.token_ids, inputs.places, strict=True)
+                self._framing.from_ids(ids, place, plan)
+                for ids, place in zip(inputs.token_ids, inputs.places, strict=True)
             ]
         return self._from_strings(inputs, plan)
 
@@ -90,7 +97,8 @@ class TextEncoder:
         if inputs.token_ids is not None:
             cutter = BlockCutter(limit=plan.limit, prompt_ids=_NO_IDS, overlap=overlap)
             blocks = [
-                self._id_blocks(*pair, cutter, plan) for pair in zip(inputs.token_ids, inputs.places, strict=True)
+                self._framing.id_blocks(*pair, cutter, plan)
+                for pair in zip(inputs.token_ids, inputs.places, strict=True)
             ]
         else:
             prompt_ids = self._prompt_ids(plan.prompt) if plan.prompt else _NO_IDS
@@ -98,7 +106,9 @@ class TextEncoder:
             wanted = Wanted(limit=None, side=plan.side)
             prompted = [plan.prompt + text for text in inputs.texts or []]
             contents = read_contents(self._backend, self._locality, prompted, wanted)
-            blocks = [self._text_blocks(*pair, cutter, plan) for pair in zip(contents, inputs.places, strict=True)]
+            blocks = [
+                self._framing.text_blocks(*pair, cutter, plan) for pair in zip(contents, inputs.places, strict=True)
+            ]
         return blocks
 
     def encode_pieces(
@@ -117,21 +127,7 @@ class TextEncoder:
             read=lambda strings: read_contents(self._backend, self._locality, strings, wanted),
         )
         found = reader.pieces(texts, cut_at, options.param)
-        return [self._pieced(pieces, place, plan, split) for pieces, place in found]
-
-    def _pieced(self, pieces: Pieces, place: Place, plan: Plan, split: bool) -> PiecedText:
-        windows = pieces.contexts(plan.room, place, split=split)
-        contexts = [self._piece_context(pieces, window, plan) for window in windows]
-        return PiecedText(contexts=contexts, characters=pieces.characters)
-
-    def _piece_context(self, pieces: Pieces, window: Window, plan: Plan) -> PieceContext:
-        size = pieces.num_prompt_ids
-        ids = np.concatenate([pieces.ids[:size], pieces.ids[size + window.start : size + window.stop]])
-        rows = pieces.tokens[window.pieces] - window.start + size + plan.frame.num_leading
-        return PieceContext(
-            sequence=self._frame_text(Content(ids, None, len(ids), is_exact=True), Place("", None), plan),
-            segments=tuple((first, last) for first, last in rows.tolist()),
-        )
+        return [self._framing.pieced(pieces, place, plan, split) for pieces, place in found]
 
     def encode_pairs(
         self, queries: str | Sequence[str], documents: str | Sequence[str], options: PairOptions | None = None
@@ -259,86 +255,16 @@ class TextEncoder:
             options=options,
         )
 
-    def _from_ids(self, ids: IntArray, place: Place, plan: Plan) -> TokenizedText:
-        plan.check_length(place, len(ids))
-        kept = cut(ids, plan.limit, plan.side)
-        return TokenizedText(
-            token_ids=kept,
-            token_type_ids=np.zeros(len(kept), np.int64) if self._has_types else None,
-            num_keys=len(kept),
-            truncated=len(kept) < len(ids),
-            input_type=plan.options.input_type,
-        )
-
     def _from_strings(self, inputs: Inputs, plan: Plan) -> list[TokenizedText]:
         options = plan.options
         wanted = Wanted(limit=plan.room, side=plan.side, offsets=options.offsets, exact=not options.truncate)
         texts = [plan.prompt + text for text in inputs.texts or []]
         contents = read_contents(self._backend, self._locality, texts, wanted)
-        sequences = [self._frame_text(*pair, plan) for pair in zip(contents, inputs.places, strict=True)]
-        return self._expanded(sequences, options)
-
-    def _expanded(self, sequences: list[TokenizedText], options: EncodeOptions) -> list[TokenizedText]:
-        expansion = self.spec.expansion
-        if expansion is None or options.input_type != "query" or options.raw:
-            return sequences
-        return [expand_query(sequence, expansion, self.max_length) for sequence in sequences]
-
-    def _id_blocks(self, ids: IntArray, place: Place, cutter: BlockCutter, plan: Plan) -> Blocks:
-        cut_ids = cutter.cut(ids)
-        sequences = [self._from_ids(block, place, plan) for block in cut_ids.blocks]
-        return Blocks(sequences=sequences, weights=cut_ids.weights)
-
-    def _text_blocks(self, content: Content, place: Place, cutter: BlockCutter, plan: Plan) -> Blocks:
-        if content.length <= plan.room:
-            return Blocks(sequences=self._expanded([self._frame_text(content, place, plan)], plan.options), weights=[1])
-        cut_ids = cutter.cut(content.ids)
-        whole = [Content(block, None, len(block), is_exact=True) for block in cut_ids.blocks]
-        num_rows = plan.frame.num_leading + cut_ids.num_prompt_ids if plan.prompt else 0
-        sequences = [replace(self._frame_text(each, place, plan), num_prompt_tokens=num_rows) for each in whole]
-        return Blocks(sequences=self._expanded(sequences, plan.options), weights=cut_ids.weights)
-
-    def _frame_text(self, content: Content, place: Place, plan: Plan) -> TokenizedText:
-        plan.check_length(place, content.length + plan.frame.size, is_exact=content.is_exact)
-        ids = plan.frame.join(content.ids)
-        if not len(ids):
-            raise place.error("has no tokens: this model's tokenizer adds no special tokens to an empty text")
-        num_kept = len(content.ids)
-        return TokenizedText(
-            token_ids=ids,
-            token_type_ids=plan.frame.token_types(num_kept) if self._has_types else None,
-            num_keys=len(ids),
-            truncated=num_kept < content.length,
-            num_prompt_tokens=self._num_prompt_rows(plan, num_lost=content.length - num_kept),
-            input_type=plan.options.input_type or (None if plan.options.raw else "document"),
-            offsets=_offsets(content, plan),
-        )
-
-    def _num_prompt_rows(self, plan: Plan, num_lost: int) -> int:
-        """Count as sentence-transformers does: the prompt encoded alone, less a special token at its end.
-
-        Where the left end was cut, only what is left of the prompt counts.
-        """
-        if not plan.prompt:
-            return 0
-        alone = plan.frame.join(cut(self._prompt_ids(plan.prompt), plan.room, plan.side))
-        num_rows = len(alone) - int(len(alone) > 0 and int(alone[-1]) in self._tokenizer.special_ids)
-        return max(plan.frame.num_leading, num_rows - num_lost) if plan.side == "left" else num_rows
+        sequences = [self._framing.from_content(*pair, plan) for pair in zip(contents, inputs.places, strict=True)]
+        return self._framing.expanded(sequences, options)
 
     def _read_prompt(self, prompt: str) -> IntArray:
         return np.array(self._backend.encode(prompt, add_special_tokens=False).ids, np.int64)
-
-
-def _offsets(content: Content, plan: Plan) -> IntArray | None:
-    """Move offsets from the string with its prompt to the caller's own; -1 where there is no text of the caller's."""
-    if content.offsets is None:
-        return None
-    shift = len(plan.prompt)
-    spans = np.maximum(content.offsets - shift, 0)
-    if shift:
-        spans[content.offsets[:, 1] <= shift] = -1
-    before, after = (np.full((len(part), 2), -1, np.int64) for part in plan.frame.parts)
-    return np.concatenate([before, spans, after])
 
 
 def _set_parallelism() -> None:
