@@ -15,6 +15,7 @@ from cenote.checkpoint.spec import ModelSpec
 from cenote.config import EngineOptions, from_keywords
 from cenote.core import Core, EngineInfo, Pending, open_core
 from cenote.errors import EngineClosedError, OptionError
+from cenote.runtime.lane import Lane
 from cenote.runtime.load import Load
 from cenote.runtime.loop import Loop
 
@@ -43,17 +44,26 @@ class _Door:
         options = options or from_keywords(EngineOptions, keywords)
         self._loop = loop or Loop()
         try:
-            self._core = open_core(str(model), options, self._loop)
+            core = open_core(str(model), options, self._loop)
         except BaseException:
             if loop is None:
                 self._loop.close()
             raise
-        self._close = weakref.finalize(self, _close, self._loop, None if loop is None else self._core)
+        self._opened: Core | None = core
+        self._info = core.info
+        self._last_load = self._loop.load(core.lane)
+        self._close = weakref.finalize(self, _close, self._loop, None if loop is None else core.lane)
 
     @property
     def info(self) -> EngineInfo:
         """What was read and decided, with the reasons."""
-        return self._core.info
+        return self._info
+
+    @property
+    def _core(self) -> Core:
+        if self._opened is None:
+            raise EngineClosedError("the engine is closed")
+        return self._opened
 
     @property
     def spec(self) -> ModelSpec:
@@ -67,22 +77,29 @@ class _Door:
 
     @property
     def load(self) -> Load:
-        """What waits for the model, and what it has done."""
-        return self._loop.load(self._core.lane)
+        """What waits for the model, and what it has done; of a closed engine, what it had done."""
+        if self._opened is not None:
+            self._last_load = self._loop.load(self._opened.lane)
+        return self._last_load
 
     def close(self) -> None:
-        """Finish what is queued, or fail it where the loop is not ours, and refuse what comes; twice is harmless."""
+        """Finish what is queued, or fail it where the loop is not ours, refuse what comes, and free the memory.
+
+        Closing twice is harmless.
+        """
         removed = self._close()
         if removed is not None:
             removed.result()
+        _ = self.load
+        self._opened = None
 
 
-def _close(loop: Loop, core: Core | None) -> Future[None] | None:
+def _close(loop: Loop, lane: Lane | None) -> Future[None] | None:
     """Close the loop, or take the model off it. Nothing is waited for there: this may run on any thread."""
-    if core is None:
+    if lane is None:
         loop.close()
     elif loop.healthy:
-        return loop.remove(core.lane)
+        return loop.remove(lane)
     return None
 
 

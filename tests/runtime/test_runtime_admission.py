@@ -151,7 +151,8 @@ def test_steps_are_counted(gated: Gated) -> None:
 def test_a_model_that_was_unloaded_takes_nothing(gated: Gated, checkpoint: Callable[..., Path]) -> None:
     """A request may be tokenised while its model goes: it must not wait for a lane that nobody serves."""
     other = Engine(checkpoint("bert"), pooling="mean", loop=gated.engine._loop)
+    lane = other._core.lane
     other.close()
     request = Request(sequences=[Sequence(token_ids=np.full(3, 5), params={}, num_keys=3)])
     with pytest.raises(EngineClosedError, match="unloaded"):
-        other._core.loop.submit(other._core.lane, request)
+        gated.engine._loop.submit(lane, request)
