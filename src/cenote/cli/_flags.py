@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import dataclasses
+import functools
 import typing
+from collections.abc import Mapping
 from typing import Annotated, Any, TypeVar
 
 from cyclopts import Group, Parameter, env_var_split
@@ -11,6 +13,8 @@ from cyclopts import Group, Parameter, env_var_split
 from cenote.config import EngineOptions, ServerOptions, split_words
 
 T = TypeVar("T")
+
+_GIVEN = "_given"
 
 
 def _with_flags(options_type: type[T]) -> type[T]:
@@ -28,7 +32,26 @@ def _with_flags(options_type: type[T]) -> type[T]:
         kw_only=True,
         namespace={"__module__": __name__},
     )
-    return typing.cast("type[T]", made)
+    return typing.cast("type[T]", _remembering(made))
+
+
+def given(options: object | None) -> Mapping[str, Any]:
+    """Return what was set by flags and the environment, of options that were made from them."""
+    found: Mapping[str, Any] = getattr(options, _GIVEN, {})
+    return found
+
+
+def _remembering(made: type) -> type:
+    """Have the instances of a dataclass remember which fields were passed: cyclopts leaves the others out."""
+    generated = made.__init__  # type: ignore[misc]
+
+    @functools.wraps(generated)
+    def init(self: object, **values: Any) -> None:
+        generated(self, **values)
+        object.__setattr__(self, _GIVEN, values)
+
+    made.__init__ = init  # type: ignore[misc]
+    return made
 
 
 def _parameter(field: dataclasses.Field[Any]) -> Parameter:

@@ -12,9 +12,10 @@ from contextlib import ExitStack
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
-from cyclopts import Parameter
+from cyclopts import CycloptsError, Parameter
 
-from cenote.cli._flags import EngineFlags, ServerFlags
+from cenote.cli._config_file import ConfigFile, ModelEntry, read_config
+from cenote.cli._flags import EngineFlags, ServerFlags, given
 from cenote.config import EngineOptions, ServerOptions
 from cenote.errors import MissingExtraError, OptionError
 
@@ -23,12 +24,18 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger(__name__)
 
+_CONFIG = Parameter(
+    env_var="CENOTE_CONFIG", help="TOML file with these options and models; flags and variables come before it."
+)
+_SERVED = {"max_queue_tokens": 4 * 1024 * 1024}
+"""What is otherwise by default where a model is served: an endless queue would be answered too late."""
 LAST_SECONDS = 10.0
 """What the models get to end after the last answer; a step that hangs must not keep the process."""
 
 
 def serve(
-    *models: Annotated[str, Parameter(required=True, help="Folders or hub ids. Requests choose by the model's name.")],
+    *models: Annotated[str, Parameter(help="Folders or hub ids. Requests choose by the model's name.")],
+    config: Annotated[Path | None, _CONFIG] = None,
     server: ServerFlags | None = None,
     engine: EngineFlags | None = None,
 ) -> None:
@@ -39,9 +46,21 @@ def serve(
     $ cenote serve sentence-transformers/all-MiniLM-L6-v2
     $ cenote serve ./models/all-MiniLM-L6-v2 --name minilm --port 9000
     $ cenote serve BAAI/bge-m3 ./my-model --name bge --name mine
+    $ cenote serve --config cenote.toml
     """
-    server_options = server or ServerOptions()
-    names = _names(models, server_options.name)
+    file = ConfigFile() if config is None else read_config(config)
+    options = ServerOptions(**{**file.server, **given(server)})
+    entries = _named([ModelEntry(model=model) for model in models] or file.models, options.name)
+    all_models = {**_SERVED, **file.engine}
+    chosen = {
+        name: (entry.model, EngineOptions(**{**all_models, **entry.options, **given(engine)}))
+        for name, entry in entries.items()
+    }
+    _serve(chosen, options)
+
+
+def _serve(models: Mapping[str, tuple[str, EngineOptions]], options: ServerOptions) -> None:
+    """Load the models by their names, and serve them until a signal comes."""
     try:
         from cenote.server import keys, listen, logs, tracing
         from cenote.server.app import create_app
@@ -49,25 +68,25 @@ def serve(
         from cenote.server.run import Server, run
     except ModuleNotFoundError as error:
         raise MissingExtraError(f"the server needs {error.name}: pip install 'cenote[server]'") from None
-    logs.configure(server_options.log_format, server_options.log_level)
-    is_open = not keys.read_keys(server_options)
+    logs.configure(options.log_format, options.log_level)
+    is_open = not keys.read_keys(options)
     spans = tracing.open_tracing(os.environ)
-    listener = listen.bind(server_options)
+    listener = listen.bind(options)
     if is_open and listen.is_public(listener):
         logger.warning("other machines can reach this server, and it asks for no key: set --api-key-file or --host")
     with ExitStack() as stack:
-        stack.callback(listen.release, listener, server_options)
+        stack.callback(listen.release, listener, options)
         watchdog = threading.Timer(LAST_SECONDS, _give_up)
         watchdog.daemon = True
         stack.callback(watchdog.cancel)
-        engines = _open(dict(zip(names, models, strict=True)), engine or EngineOptions(), stack)
+        engines = _open(models, stack)
         stack.callback(watchdog.start)
         if spans is not None:
             stack.callback(spans.close)
         gate = Gate()
-        app = create_app(engines, server_options, gate, spans)
-        url = listen.url_of(listener, server_options)
-        run(Server(app, server_options, gate, lambda: _announce(url, server_options, engines)), listener)
+        app = create_app(engines, options, gate, spans)
+        url = listen.url_of(listener, options)
+        run(Server(app, options, gate, lambda: _announce(url, options, engines)), listener)
 
 
 def _give_up() -> None:
@@ -79,7 +98,7 @@ def _announce(url: str, options: ServerOptions, engines: Mapping[str, AsyncEngin
     print(greeting(url, options, engines), flush=True)
 
 
-def _open(models: dict[str, str], options: EngineOptions, stack: ExitStack) -> dict[str, AsyncEngine]:
+def _open(models: Mapping[str, tuple[str, EngineOptions]], stack: ExitStack) -> dict[str, AsyncEngine]:
     """Load every model onto one loop, so that they share the device."""
     from cenote.engine import AsyncEngine
     from cenote.runtime.loop import Loop
@@ -87,7 +106,7 @@ def _open(models: dict[str, str], options: EngineOptions, stack: ExitStack) -> d
     loop = Loop()
     stack.callback(loop.close)
     engines: dict[str, AsyncEngine] = {}
-    for name, model in models.items():
+    for name, (model, options) in models.items():
         engines[name] = AsyncEngine(model, options, loop=loop)
         for decision in engines[name].info.decisions:
             logger.info("%s: %s is %s (%s)", name, decision.what, decision.value, decision.reason)
@@ -95,14 +114,20 @@ def _open(models: dict[str, str], options: EngineOptions, stack: ExitStack) -> d
     return engines
 
 
-def _names(models: Sequence[str], names: Sequence[str]) -> list[str]:
-    """Return the served name of each model: as asked for, else the hub id or the folder's name."""
-    if names and len(names) != len(models):
-        raise OptionError(f"--name was given {len(names)} times for {len(models)} models; give it once for each")
-    chosen = list(names) or [Path(model).resolve().name if Path(model).is_dir() else model for model in models]
+def _named(entries: Sequence[ModelEntry], names: Sequence[str]) -> dict[str, ModelEntry]:
+    """Return the models by the names that clients ask for: as asked for, else the hub id or the folder's name."""
+    if not entries:
+        raise CycloptsError(msg="MODELS are required, on the command line or in the file of --config.")
+    if names and len(names) != len(entries):
+        raise OptionError(f"--name was given {len(names)} times for {len(entries)} models; give it once for each")
+    chosen = list(names) or [entry.name or _own_name(entry.model) for entry in entries]
     if len(set(chosen)) != len(chosen):
         raise OptionError(f"two models would have the same name: {', '.join(chosen)}; give each a --name")
-    return chosen
+    return dict(zip(chosen, entries, strict=True))
+
+
+def _own_name(model: str) -> str:
+    return Path(model).resolve().name if Path(model).is_dir() else model
 
 
 def greeting(url: str, options: ServerOptions, engines: Mapping[str, AsyncEngine]) -> str:
