@@ -43,8 +43,9 @@ class Offer:
 def choose(offers: Sequence[Offer], body: Any) -> Offer:
     """Return the offer that a body means: the first one that has a mark in it, else the first without marks."""
     if len(offers) > 1 and isinstance(body, dict):
+        given = {name for name, value in body.items() if value is not None}
         for offer in offers:
-            if any(body.get(mark) is not None for mark in offer.operation.marks):
+            if not offer.operation.marks.isdisjoint(given):
                 return offer
     return next((offer for offer in offers if not offer.operation.marks), offers[0])
 
