@@ -126,7 +126,7 @@ def test_a_failed_request_frees_its_tokens(gated: Gated) -> None:
 
 def test_a_refused_verb_queues_nothing(gated: Gated) -> None:
     with pytest.raises(OversizeError):
-        gated.engine.embed([[5] * STEP] * 6)
+        gated.engine.embed([[5 + i] * STEP for i in range(6)])
     assert gated.queued == (0, 0)
 
 
