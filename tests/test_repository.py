@@ -86,6 +86,12 @@ def test_every_dependency_is_pinned_in_the_constraints() -> None:
     assert names <= pinned
 
 
+def test_clients_are_pinned_exactly() -> None:
+    for path in ROOT.glob("constraints-clients*.txt"):
+        lines = [line for line in path.read_text(encoding="utf-8").splitlines() if line and line[0] != "#"]
+        assert [line for line in lines if not re.fullmatch(r"[\w.-]+==[\w.]+", line)] == []
+
+
 def test_reading_checkpoints_and_text_leaves_torch_alone() -> None:
     script = f"""
 import importlib, pkgutil, sys
