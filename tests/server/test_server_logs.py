@@ -157,6 +157,8 @@ class TestNoTextIsLogged:
         with run_server({"tiny": engine}) as own:
             assert own.http.post("/v1/embeddings", json={"input": SECRET}).status_code in (500, 503)
             own.http.post("/v1/embeddings", json={"input": SECRET})
+        assert kind.__name__ in log.text
+        assert log.text.count("the engine's loop died") == (kind is SystemExit)
         assert SECRET not in log.text
 
     def test_in_errors_that_nobody_took(self, log: Log) -> None:

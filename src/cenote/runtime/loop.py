@@ -7,6 +7,7 @@ on this thread only, so that no two threads complete the same one.
 
 from __future__ import annotations
 
+import logging
 import threading
 import time
 from collections import deque
@@ -25,6 +26,8 @@ from cenote.runtime.runner import InFlight, batch_order
 from cenote.runtime.scheduler import Take
 
 T = TypeVar("T")
+
+logger = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -277,6 +280,7 @@ class Loop:
             self._fail_all(lane, dead)
         for _, future in calls:
             future.set_exception(dead)
+        logger.critical("the engine's loop died: nothing is computed any more", exc_info=error)
 
 
 def _died(error: BaseException) -> EngineClosedError:
