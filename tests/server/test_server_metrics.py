@@ -15,6 +15,7 @@ from running import RunningServer, run_server
 from test_server_fields import BODIES, RERANK, TEXTS
 
 from cenote.engine import AsyncEngine
+from cenote.server.dialects import DIALECTS
 from cenote.server.record import HEADERS
 
 COMPUTING: dict[str, dict[str, Any]] = {
@@ -23,7 +24,16 @@ COMPUTING: dict[str, dict[str, Any]] = {
     "/vllm/classify": {"model": "nli", "input": TEXTS},
     "/vllm/score": {"model": "dense", "queries": "water", "documents": TEXTS},
     "/vllm/rerank": RERANK,
+    "/tei/embed": {"model": "dense", "inputs": TEXTS},
+    "/tei/embed_all": {"model": "dense", "inputs": TEXTS},
+    "/tei/embed_sparse": {"model": "m3", "inputs": TEXTS},
+    "/tei/similarity": {"model": "dense", "inputs": {"source_sentence": "water", "sentences": TEXTS}},
+    "/tei/predict": {"model": "nli", "inputs": "the cat"},
+    "/tei/rerank": {"model": "reranker", "query": "water", "texts": TEXTS},
+    "/tei/v1/embeddings": {"model": "dense", "input": TEXTS},
+    "/tei/embeddings": {"model": "dense", "input": TEXTS},
 }
+TOKENIZING = {"/tei/tokenize", "/tei/decode", "/vllm/tokenize", "/vllm/detokenize"}
 
 
 @pytest.fixture
@@ -43,6 +53,16 @@ def samples(server: RunningServer) -> dict[tuple[str, tuple[tuple[str, str], ...
         for sample in family.samples
         if sample.name.startswith("cenote_")
     }
+
+
+def test_no_route_is_forgotten() -> None:
+    routes = {
+        f"/{dialect.name}{operation.path}"
+        for dialect in DIALECTS
+        for operation in dialect.operations
+        if operation.body is not None
+    }
+    assert routes == {*COMPUTING, *TOKENIZING}
 
 
 @pytest.mark.parametrize("path", COMPUTING)
