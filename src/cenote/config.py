@@ -133,6 +133,11 @@ class ServerOptions:
         help="Origin of web pages that may call the server, such as https://example.com; * is all of them.",
         env="CENOTE_CORS_ORIGIN",
     )
+    admin: bool = option(
+        False,
+        help="Let whoever has a key load and unload models: POST /admin/models, DELETE /admin/models/NAME.",
+        env="CENOTE_ADMIN",
+    )
     log_format: str = option("text", help="Form of the log lines: text or json.", env="CENOTE_LOG_FORMAT")
     log_level: str = option(
         "info", help="Least level of the log: debug, info, warning, error. Requests are info.", env="CENOTE_LOG_LEVEL"

@@ -17,6 +17,7 @@ from cenote.engine import AsyncEngine
 from cenote.server.app import create_app
 from cenote.server.gate import Gate
 from cenote.server.listen import bind, release, url_of
+from cenote.server.opening import Opener
 from cenote.server.run import Server
 from cenote.server.tracing import Tracing
 
@@ -53,14 +54,17 @@ class RunningServer:
 
 @contextmanager
 def run_server(
-    engines: Mapping[str, AsyncEngine], options: ServerOptions | None = None, tracing: Tracing | None = None
+    engines: Mapping[str, AsyncEngine],
+    options: ServerOptions | None = None,
+    tracing: Tracing | None = None,
+    opener: Opener | None = None,
 ) -> Iterator[RunningServer]:
     """Serve `engines` until the block ends. The engines stay open."""
     options = options or ServerOptions(port=0, shutdown_timeout=5)
     listener = bind(options)
     ready = threading.Event()
     gate = Gate()
-    server = Server(create_app(engines, options, gate, tracing), options, gate, ready.set)
+    server = Server(create_app(engines, options, gate, tracing, opener), options, gate, ready.set)
     thread = threading.Thread(target=server.run, kwargs={"sockets": [listener]})
     thread.start()
     url = url_of(listener, options)

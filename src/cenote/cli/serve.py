@@ -21,6 +21,8 @@ from cenote.errors import MissingExtraError, OptionError
 
 if TYPE_CHECKING:
     from cenote.engine import AsyncEngine
+    from cenote.runtime.loop import Loop
+    from cenote.server.opening import Opener
 
 logger = logging.getLogger(__name__)
 
@@ -56,15 +58,16 @@ def serve(
         name: (entry.model, EngineOptions(**{**all_models, **entry.options, **given(engine)}))
         for name, entry in entries.items()
     }
-    _serve(chosen, options)
+    _serve(chosen, EngineOptions(**{**all_models, **given(engine)}), options)
 
 
-def _serve(models: Mapping[str, tuple[str, EngineOptions]], options: ServerOptions) -> None:
-    """Load the models by their names, and serve them until a signal comes."""
+def _serve(models: Mapping[str, tuple[str, EngineOptions]], others: EngineOptions, options: ServerOptions) -> None:
+    """Load the models by their names, and serve them until a signal comes; `others` are for models that come later."""
     try:
         from cenote.server import keys, listen, logs, tracing
         from cenote.server.app import create_app
         from cenote.server.gate import Gate
+        from cenote.server.opening import Opener
         from cenote.server.run import Server, run
     except ModuleNotFoundError as error:
         raise MissingExtraError(f"the server needs {error.name}: pip install 'cenote[server]'") from None
@@ -79,12 +82,13 @@ def _serve(models: Mapping[str, tuple[str, EngineOptions]], options: ServerOptio
         watchdog = threading.Timer(LAST_SECONDS, _give_up)
         watchdog.daemon = True
         stack.callback(watchdog.cancel)
-        engines = _open(models, stack)
+        opener = Opener(loop=_loop(stack), options=others)
+        engines = _open(models, opener, stack)
         stack.callback(watchdog.start)
         if spans is not None:
             stack.callback(spans.close)
         gate = Gate()
-        app = create_app(engines, options, gate, spans)
+        app = create_app(engines, options, gate, spans, opener)
         url = listen.url_of(listener, options)
         run(Server(app, options, gate, lambda: _announce(url, options, engines)), listener)
 
@@ -98,18 +102,18 @@ def _announce(url: str, options: ServerOptions, engines: Mapping[str, AsyncEngin
     print(greeting(url, options, engines), flush=True)
 
 
-def _open(models: Mapping[str, tuple[str, EngineOptions]], stack: ExitStack) -> dict[str, AsyncEngine]:
-    """Load every model onto one loop, so that they share the device."""
-    from cenote.engine import AsyncEngine
+def _loop(stack: ExitStack) -> Loop:
     from cenote.runtime.loop import Loop
 
     loop = Loop()
     stack.callback(loop.close)
+    return loop
+
+
+def _open(models: Mapping[str, tuple[str, EngineOptions]], opener: Opener, stack: ExitStack) -> dict[str, AsyncEngine]:
     engines: dict[str, AsyncEngine] = {}
     for name, (model, options) in models.items():
-        engines[name] = AsyncEngine(model, options, loop=loop)
-        for decision in engines[name].info.decisions:
-            logger.info("%s: %s is %s (%s)", name, decision.what, decision.value, decision.reason)
+        engines[name] = opener.open(name, model, options)
         stack.callback(engines[name].close)
     return engines
 

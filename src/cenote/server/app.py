@@ -14,6 +14,7 @@ from starlette.routing import BaseRoute, Mount, Route
 
 from cenote.config import ServerOptions
 from cenote.engine import AsyncEngine
+from cenote.server.admin import admin_dialect
 from cenote.server.describe import describe
 from cenote.server.dialects import DEFAULT_DIALECT, DIALECTS
 from cenote.server.endpoint import Endpoint, Frame
@@ -22,6 +23,7 @@ from cenote.server.gate import Gate
 from cenote.server.keys import Keys, read_keys
 from cenote.server.metrics import Metrics
 from cenote.server.observe import METRICS, PROBES, Observe
+from cenote.server.opening import Opener
 from cenote.server.operations import operation_routes
 from cenote.server.paths import Paths, bare_paths, own_paths
 from cenote.server.record import HEADERS
@@ -37,10 +39,12 @@ def create_app(
     options: ServerOptions,
     gate: Gate | None = None,
     tracing: Tracing | None = None,
+    opener: Opener | None = None,
 ) -> Starlette:
     """Return the application that serves `engines` by their names. Whoever made the engines closes them.
 
-    Once `gate` is closed, new work is refused. With `tracing` each request makes a span.
+    Once `gate` is closed, new work is refused. With `tracing` each request makes a span. With an `opener` models may be
+    loaded and unloaded, where the options say so.
 
     Every dialect answers under its own prefix in its exact form; on the bare paths all of them answer, and where they
     share one the body decides.
@@ -49,9 +53,10 @@ def create_app(
     metrics = Metrics(frame.models)
     routes: list[BaseRoute] = []
     routes += _routes(bare_paths(DIALECTS), frame, exact=False)
-    for dialect in DIALECTS:
+    admin = (admin_dialect(opener),) if options.admin and opener is not None else ()
+    for dialect in (*DIALECTS, *admin):
         routes.append(Mount(f"/{dialect.name}", routes=_routes(own_paths(dialect), frame, exact=True)))
-    routes += operation_routes(frame, metrics, describe(DIALECTS))
+    routes += operation_routes(frame, metrics, describe((*DIALECTS, *admin)))
     app = Starlette(
         routes=routes,
         middleware=[Middleware(Observe, metrics=metrics, gate=frame.gate, tracing=tracing), *_guards(options)],

@@ -50,7 +50,7 @@ class Operation:
     back but the status.
     """
 
-    method: Literal["GET", "POST"]
+    method: Literal["GET", "POST", "DELETE"]
     path: str
     handler: Callable[[Call], Awaitable[Response]]
     summary: str

@@ -23,17 +23,22 @@ _HEADERS = (b"authorization", b"x-api-key", b"api-key")
 def read_keys(options: ServerOptions) -> tuple[str, ...]:
     """Return all keys of the options and of their file; none means that everybody may use the server.
 
-    Raises `OptionError` for a file that cannot be read or has no key in it.
+    Raises `OptionError` for a file that cannot be read or has no key in it, and where `admin` is on without any key.
     """
-    if options.api_key_file is None:
-        return options.api_key
+    keys = options.api_key if options.api_key_file is None else _with_file(options, options.api_key_file)
+    if options.admin and not keys:
+        raise OptionError("admin needs a key, since it decides what the server computes: set --api-key-file")
+    return keys
+
+
+def _with_file(options: ServerOptions, path: str) -> tuple[str, ...]:
     try:
-        lines = Path(options.api_key_file).read_text(encoding="utf-8").splitlines()
+        lines = Path(path).read_text(encoding="utf-8").splitlines()
     except (OSError, UnicodeDecodeError) as error:
-        raise OptionError(f"cannot read api_key_file {options.api_key_file}: {error}") from None
+        raise OptionError(f"cannot read api_key_file {path}: {error}") from None
     keys = tuple(line.strip() for line in lines if line.strip() and not line.startswith("#"))
     if not keys:
-        raise OptionError(f"api_key_file {options.api_key_file} has no key; it has one on each line")
+        raise OptionError(f"api_key_file {path} has no key; it has one on each line")
     return ServerOptions(api_key=(*options.api_key, *keys)).api_key
 
 

@@ -18,7 +18,7 @@ def offers(task: Task) -> Fits:
 
 
 class ServedModels:
-    """A fixed, ordered set of engines."""
+    """Engines in the order in which they came. Used on one event loop."""
 
     def __init__(self, engines: Mapping[str, AsyncEngine]) -> None:
         self._engines = dict(engines)
@@ -44,6 +44,16 @@ class ServedModels:
             )
         return name, self._engines[name]
 
+    def add(self, name: str, engine: AsyncEngine) -> None:
+        """Serve one more model."""
+        self._engines[name] = engine
+
+    def remove(self, name: str) -> AsyncEngine:
+        """Stop serving a model and return its engine, which is still open; raises `UnknownModelError`."""
+        _, engine = self.find(name)
+        del self._engines[name]
+        return engine
+
     def fitting(self, name: str | None, *fits: Fits) -> str | None:
         """Return `name`, or without one the only model that is as the first of `fits` which any model is.
 
@@ -62,4 +72,4 @@ class ServedModels:
         return [name for name, engine in self._engines.items() if not engine.healthy]
 
     def _listed(self) -> str:
-        return ", ".join(self._engines)
+        return ", ".join(self._engines) or "no model"
