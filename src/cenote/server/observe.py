@@ -76,5 +76,5 @@ def _log(record: Record, method: str, seconds: float, level: int) -> None:
     if _access.isEnabledFor(level):
         # Not `_access.log`, which walks the stack for the caller's line: a third of the cost of the whole line.
         line = logging.LogRecord(_access.name, level, __file__, 0, "request", None, None)
-        setattr(line, FIELDS, {"method": method, **record.fields(), "seconds": seconds})
+        setattr(line, FIELDS, {"method": method, **record.fields(), "seconds": round(seconds, 6)})
         _access.handle(line)

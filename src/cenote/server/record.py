@@ -54,7 +54,8 @@ class Record:
         }
         if self.num_texts:
             fields |= {"texts": self.num_texts, "tokens": self.num_tokens, "truncated": self.num_truncated}
-            fields |= {"queue_seconds": self.queue_seconds, "inference_seconds": self.inference_seconds}
+            fields["queue_seconds"] = round(self.queue_seconds, 6)
+            fields["inference_seconds"] = round(self.inference_seconds, 6)
         return fields
 
 
