@@ -59,6 +59,7 @@ class TestKeys:
             {"authorization": key},
             {"x_api_key": key},
             {"api_key": key},
+            {"authorization": "Basic of-a-proxy", "x_api_key": key},
         ):
             assert post(locked, **headers).status_code == 200, headers
 

@@ -7,6 +7,13 @@ import socket
 from pathlib import Path
 
 import pytest
+import trustme
+from cryptography.hazmat.primitives.serialization import (
+    BestAvailableEncryption,
+    Encoding,
+    PrivateFormat,
+    load_pem_private_key,
+)
 
 from cenote.config import ServerOptions
 from cenote.errors import OptionError
@@ -84,6 +91,16 @@ class TestCertificate:
         (tmp_path / "wrong.pem").write_text("no certificate")
         with pytest.raises(OptionError, match=r"wrong\.pem.*PEM"):
             bind(ServerOptions(port=0, ssl_certfile=str(tmp_path / "wrong.pem")))
+
+    def test_an_encrypted_key_is_refused_without_a_question(self, tmp_path: Path) -> None:
+        issued = trustme.CA().issue_cert("localhost")
+        issued.cert_chain_pems[0].write_to_path(str(tmp_path / "cert.pem"))
+        key = load_pem_private_key(issued.private_key_pem.bytes(), None)
+        locked = key.private_bytes(Encoding.PEM, PrivateFormat.PKCS8, BestAvailableEncryption(b"word"))
+        (tmp_path / "key.pem").write_bytes(locked)
+        files = {name: str(tmp_path / f"{name}.pem") for name in ("cert", "key")}
+        with pytest.raises(OptionError, match="encrypted"):
+            bind(ServerOptions(port=0, ssl_certfile=files["cert"], ssl_keyfile=files["key"]))
 
     def test_a_key_needs_its_certificate(self) -> None:
         with pytest.raises(OptionError, match="ssl_certfile"):

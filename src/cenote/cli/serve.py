@@ -41,7 +41,7 @@ def serve(
     server: ServerFlags | None = None,
     engine: EngineFlags | None = None,
 ) -> None:
-    """Serve one or several models over HTTP, with OpenAI's API.
+    """Serve one or several models over HTTP, with the APIs that clients speak already.
 
     Prints the address and a curl line when it is ready. Stop it with Ctrl-C or SIGTERM: what runs is finished first.
 

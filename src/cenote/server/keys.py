@@ -59,10 +59,10 @@ class Keys:
             await self._app(scope, receive, send)
             return
         given = _given(scope["headers"])
-        if given is not None and self._is_known(given):
+        if any(map(self._is_known, given)):
             await self._app(scope, receive, send)
             return
-        await self._refuse(scope["path"], _failure(is_missing=given is None))(scope, receive, send)
+        await self._refuse(scope["path"], _failure(is_missing=not given))(scope, receive, send)
 
     def _is_known(self, given: bytes) -> bool:
         digest = hashlib.sha256(given).digest()
@@ -72,11 +72,13 @@ class Keys:
         return is_known
 
 
-def _given(headers: Iterable[tuple[bytes, bytes]]) -> bytes | None:
-    for name, value in headers:
-        if name in _HEADERS:
-            return _BEARER.sub(b"", value, count=1) if name == b"authorization" else value
-    return None
+def _given(headers: Iterable[tuple[bytes, bytes]]) -> list[bytes]:
+    """Return what may be a key: of several headers each, since one may be there for a proxy."""
+    return [
+        _BEARER.sub(b"", value, count=1) if name == b"authorization" else value
+        for name, value in headers
+        if name in _HEADERS
+    ]
 
 
 def _failure(*, is_missing: bool) -> Failure:
