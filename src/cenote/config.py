@@ -150,7 +150,7 @@ class ServerOptions:
     max_items: int = option(2048, help="Most texts in one request.", env="CENOTE_MAX_ITEMS")
     request_timeout: int = option(
         600,
-        help="Seconds that a request's body may take to arrive, and its answer to be ready; 0 is no limit.",
+        help="Seconds from a request's headers to its answer, its body included; 0 is no limit.",
         env="CENOTE_REQUEST_TIMEOUT",
     )
     shutdown_timeout: int = option(

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, TypeVar
 
@@ -27,6 +27,8 @@ from cenote.server.served import ServedModels
 T = TypeVar("T")
 
 logger = logging.getLogger(__name__)
+
+_LATE = "the request was not done in time (request_timeout): send fewer texts, or again later"
 
 
 @dataclass(frozen=True)
@@ -80,11 +82,14 @@ class Endpoint:
     async def _serve(self, scope: Scope, receive: Receive, send: Send) -> None:
         record: Record = scope[RECORD_KEY]
         offer = self._default
+        late: CenoteError = SlowBodyError("the body did not arrive in time")
+        deadline = asyncio.timeout(self._frame.options.request_timeout or None)
         try:
-            body = await self._in_time(self._read(scope, receive), SlowBodyError("the body did not arrive in time"))
-            offer = choose(self._offers, body)
-            late = DeadlineError("the request was not done in time (request_timeout): send fewer texts, or again later")
-            response = await self._in_time(self._answer(offer, body, scope, receive), late)
+            async with deadline:
+                body = await self._read(scope, receive)
+                offer = choose(self._offers, body)
+                late = DeadlineError(_LATE)
+                response = await self._answer(offer, body, scope, receive)
         except ClientGoneError:
             record.status = CLIENT_GONE_STATUS
             return
@@ -94,21 +99,11 @@ class Endpoint:
             stopped = EngineClosedError("the server was stopped before this request was done")
             response = offer.dialect.refusal(offer.failure(stopped), exact=self._exact)
         except Exception as error:
-            if _is_for_the_log(error):
-                logger.error("request %s failed", record.request_id, exc_info=error)
-            response = offer.dialect.refusal(offer.failure(error), exact=self._exact)
+            failed = late if isinstance(error, TimeoutError) and deadline.expired() else error
+            if _is_for_the_log(failed):
+                logger.error("request %s failed", record.request_id, exc_info=failed)
+            response = offer.dialect.refusal(offer.failure(failed), exact=self._exact)
         await response(scope, receive, send)
-
-    async def _in_time(self, work: Awaitable[T], late: CenoteError) -> T:
-        """Await `work`; cancel it and raise `late` where it takes longer than a request may."""
-        deadline = asyncio.timeout(self._frame.options.request_timeout or None)
-        try:
-            async with deadline:
-                return await work
-        except TimeoutError:
-            if deadline.expired():
-                raise late from None
-            raise
 
     async def _read(self, scope: Scope, receive: Receive) -> Any:
         if self._default.operation.body is None:
