@@ -15,7 +15,6 @@ FETCH := $(BIN)/python scripts/fetch_models.py
 CLIENTS := .venv-clients
 CLIENTS_STAMP := $(CLIENTS)/.installed
 CLIENTS_PIP := $(CLIENTS)/bin/python -m pip install --quiet --disable-pip-version-check --no-deps --no-compile
-TEST_CLIENTS = CENOTE_BIN=$(abspath $(BIN)) $(CLIENTS)/bin/python -m pytest
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
@@ -36,8 +35,7 @@ test: $(DEV_STAMP) ## Run every test, one process for each core (ARGS go to pyte
 
 test-clients: $(DEV_STAMP) $(CLIENTS_STAMP) ## Run real clients, in an environment of their own, against a server
 	@$(FETCH) > /dev/null
-	$(TEST_CLIENTS) tests/clients $(ARGS)
-	PYTHONPATH=$(CLIENTS)/newest $(TEST_CLIENTS) tests/clients/test_clients_cohere.py
+	CENOTE_BIN=$(abspath $(BIN)) $(CLIENTS)/bin/python -m pytest tests/clients $(ARGS)
 
 check: $(DEV_STAMP) ## Run the linter, the formatter's check, the type checker and the layer contracts
 	$(BIN)/ruff check .

@@ -13,6 +13,7 @@ import subprocess
 from collections.abc import Iterator
 from pathlib import Path
 
+import httpx
 import pytest
 from serving import CENOTE_BIN, Server, serve
 
@@ -38,6 +39,10 @@ os.environ["TIKTOKEN_CACHE_DIR"] = str(_folder_of("litellm") / "litellm_core_uti
 """The tokenizer of OpenAI's models, which LangChain loads and litellm carries."""
 
 
+def pytest_addoption(parser: pytest.Parser) -> None:
+    parser.addoption("--server", metavar="URL", help="ask the server that runs there instead of starting one")
+
+
 def pytest_report_header() -> str:
     return f"cohere-{importlib.metadata.version('cohere')}, the server from {CENOTE_BIN}"
 
@@ -55,7 +60,12 @@ def folders(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
 
 
 @pytest.fixture(scope="session")
-def server(folders: dict[str, Path], tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
+def server(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
+    if url := request.config.getoption("--server"):
+        with httpx.Client(base_url=url, timeout=60) as http:
+            yield Server(url, http)
+        return
+    folders = request.getfixturevalue("folders")
     served = {name: folder for name, folder in folders.items() if name != "bge-m3"}
     with serve(served, tmp_path_factory.mktemp("log") / "server.log") as running:
         yield running

@@ -55,11 +55,11 @@ def test_tei_ranker_is_told_what_is_wrong_and_does_not_repeat_it(server: Server)
     assert server.num_requests(422) == before + 1
 
 
-@pytest.mark.parametrize("normalize", [True, False])
-def test_tei_embedder(server: Server, normalize: bool) -> None:
+@pytest.mark.parametrize(("path", "normalize"), [("/tei", True), ("/tei/embed", False)])
+def test_tei_embedder(server: Server, path: str, normalize: bool) -> None:
     embedder = HuggingFaceAPITextEmbedder(
         api_type="text_embeddings_inference",
-        api_params={"url": f"{server.url}/tei/embed"},
+        api_params={"url": server.url + path},
         token=None,
         normalize=normalize,
     )

@@ -10,9 +10,9 @@ from huggingface_hub.errors import HfHubHTTPError
 from serving import QUERY, TEXTS, Server
 
 
-@pytest.mark.parametrize("base", ["/tei", ""])
-def test_feature_extraction(server: Server, base: str) -> None:
-    client = InferenceClient(f"{server.url}{base}/embed")
+@pytest.mark.parametrize("path", ["/tei/embed", "/tei", "/embed"])
+def test_feature_extraction(server: Server, path: str) -> None:
+    client = InferenceClient(server.url + path)
     assert_close(client.feature_extraction(TEXTS), server.vectors(TEXTS))
     assert_close(client.feature_extraction(TEXTS[0], truncate=True, normalize=True), server.vectors(TEXTS[:1]))
 

@@ -132,6 +132,7 @@ TEI = Dialect(
     name="tei",
     operations=(
         _post("/embed", embed_dense, "Embed texts", TeiEmbedBody, TeiVectors),
+        _post("/", embed_dense, "Embed texts", TeiEmbedBody, TeiVectors, is_own=True),
         _post("/embed_all", embed_all, "Embed every token of texts", TeiEmbedAllBody, TeiTokenVectors),
         _post("/embed_sparse", embed_sparse, "Embed texts as sparse vectors", TeiEmbedSparseBody, TeiSparseVectors),
         _post("/similarity", similarity, "Compare sentences with one", TeiSimilarityBody, TeiSimilarities),
