@@ -55,7 +55,7 @@ def test_curl_line_works_and_sigterm_finishes_what_runs(served: tuple[subprocess
     answers: list[httpx.Response] = []
 
     def post_many() -> None:
-        body = {"input": ["the cat and a dog " * 20] * 2000}
+        body = {"input": [f"the cat and {number} " * 10 for number in range(2000)]}
         answers.append(httpx.post(f"{url}/v1/embeddings", json=body, timeout=60))
 
     with httpx.Client(base_url=url) as idle:  # an idle connection does not keep it from ending
@@ -69,6 +69,21 @@ def test_curl_line_works_and_sigterm_finishes_what_runs(served: tuple[subprocess
     assert answers[0].status_code == 200
     assert len(answers[0].json()["data"]) == 2000
     errors_of(process)
+
+
+def test_sigterm_while_the_model_is_loaded_ends_it_at_once(
+    environment: dict[str, str], model: Path, tmp_path: Path
+) -> None:
+    socket_file = tmp_path / "socket"
+    command = [sys.executable, "-m", "cenote", "serve", str(model), "--uds", str(socket_file)]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True, env=environment) as process:
+        end = time.monotonic() + TIMEOUT_SECONDS
+        while not socket_file.exists() and time.monotonic() < end:
+            time.sleep(0.01)
+        process.send_signal(signal.SIGTERM)
+        assert process.wait(30) == 143
+        assert process.stdout is not None
+        assert process.stdout.read() == ""
 
 
 def test_interrupt_ends_with_130(served: tuple[subprocess.Popen[str], str]) -> None:

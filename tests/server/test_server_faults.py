@@ -15,6 +15,7 @@ import httpx
 import numpy as np
 import numpy.typing as npt
 import pytest
+import torch
 from running import RunningServer, run_server
 
 from cenote.config import ServerOptions
@@ -22,15 +23,18 @@ from cenote.engine import AsyncEngine
 from tolerances import assert_close
 
 MARKER_ID = 77
-"""A token id whose sequences make the forward pass raise."""
+"""A token id whose sequences make the forward pass fail."""
 
 
 class BrokenBackbone:
-    """Stands around the model's own backbone: raises for batches that hold `MARKER_ID`, waits while told to."""
+    """Stands around the model's own backbone: fails on `MARKER_ID`, waits while told to.
+
+    A batch that holds the marker raises `error`; without one, the marked rows are not finite.
+    """
 
     def __init__(self, backbone: Any) -> None:
         self.backbone = backbone
-        self.error: BaseException = RuntimeError("injected")
+        self.error: BaseException | None = RuntimeError("injected")
         self.has_begun = threading.Event()
         self.may_run = threading.Event()
         self.may_run.set()
@@ -40,9 +44,10 @@ class BrokenBackbone:
         self.has_begun.set()
         assert self.may_run.wait(20)
         self.num_steps += 1
-        if (batch.input_ids_T == MARKER_ID).any():
+        marked_T = batch.input_ids_T == MARKER_ID
+        if self.error is not None and marked_T.any():
             raise self.error
-        return self.backbone(batch)
+        return torch.where(marked_T[:, None], torch.nan, self.backbone(batch))
 
 
 @pytest.fixture
@@ -75,20 +80,49 @@ def vectors(answer: httpx.Response) -> npt.NDArray[np.float64]:
     return np.asarray([item["embedding"] for item in answer.json()["data"]])
 
 
-def test_only_the_request_at_fault_fails(own_server: RunningServer, caplog: pytest.LogCaptureFixture) -> None:
-    """BL-25."""
-    good = post(own_server, [5, 6, 7])
+@pytest.mark.parametrize(
+    ("error", "words"),
+    [
+        (RuntimeError("injected"), "failed on this request"),
+        (torch.OutOfMemoryError("injected"), "ran out of memory"),
+        (None, "not finite"),
+    ],
+    ids=["exception", "memory", "not finite"],
+)
+def test_only_the_request_at_fault_fails(
+    own_server: RunningServer,
+    engine: AsyncEngine,
+    broken: BrokenBackbone,
+    error: Exception | None,
+    words: str,
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    """BL-25: fifteen different neighbours in the same step, each of whom gets its own right answer."""
+    broken.error = error
+    texts = [[MARKER_ID if i == 3 else 5 + i, 6, 30 - i] for i in range(16)]
+    references = [vectors(post(own_server, text)) for text in texts if MARKER_ID not in text]
     for _ in range(5):
-        with ThreadPoolExecutor(16) as threads:
-            answers = list(threads.map(lambda i: post(own_server, [MARKER_ID if i == 3 else 5, 6, 7]), range(16)))
-        statuses = [answer.status_code for answer in answers]
-        assert statuses == [500 if i == 3 else 200 for i in range(16)]
-        for answer in (answer for answer in answers if answer.status_code == 200):
-            assert_close(vectors(answer), vectors(good))
-        error = answers[3].json()["error"]
-        assert error["type"] == "server_error"
-        assert "Traceback" not in answers[3].text
+        broken.may_run.clear()
+        broken.has_begun.clear()
+        with ThreadPoolExecutor(17) as threads:
+            first = threads.submit(post, own_server, "the cat")
+            assert broken.has_begun.wait(60)
+            running = [threads.submit(post, own_server, text) for text in texts]
+            while engine.load.queued_requests < len(texts):
+                time.sleep(0.01)
+            broken.may_run.set()
+            answers = [each.result() for each in running]
+        assert first.result().status_code == 200
+        assert [answer.status_code for answer in answers] == [500 if i == 3 else 200 for i in range(16)]
+        good = [vectors(answer) for answer in answers if answer.status_code == 200]
+        for answer, reference in zip(good, references, strict=True):
+            assert_close(answer, reference)
+        failed = answers[3].json()["error"]
+        assert failed["type"] == "server_error"
+        assert words in failed["message"]
+        assert "injected" not in answers[3].text
         assert own_server.http.get("/health").status_code == 200
+    assert engine.load.unanswered_requests == engine.load.queued_tokens == 0
 
 
 def test_dead_loop_turns_health_red_and_fails_what_waits_at_once(
