@@ -68,7 +68,7 @@ def _serve(models: Mapping[str, tuple[str, EngineOptions]], others: EngineOption
         from cenote.server.app import create_app
         from cenote.server.gate import Gate
         from cenote.server.opening import Opener
-        from cenote.server.run import Server, run
+        from cenote.server.run import Server, ending_at_once, run
     except ModuleNotFoundError as error:
         raise MissingExtraError(f"the server needs {error.name}: pip install 'cenote[server]'") from None
     logs.configure(options.log_format, options.log_level)
@@ -78,6 +78,7 @@ def _serve(models: Mapping[str, tuple[str, EngineOptions]], others: EngineOption
     if is_open and listen.is_public(listener):
         logger.warning("other machines can reach this server, and it asks for no key: set --api-key-file or --host")
     with ExitStack() as stack:
+        stack.enter_context(ending_at_once())
         stack.callback(listen.release, listener, options)
         watchdog = threading.Timer(LAST_SECONDS, _give_up)
         watchdog.daemon = True

@@ -7,10 +7,13 @@ what still ran is told so. A second signal does that at once.
 
 from __future__ import annotations
 
+import logging
+import os
 import signal
 import socket
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from types import FrameType
 
 import uvicorn
@@ -19,6 +22,24 @@ from starlette.types import ASGIApp
 from cenote.config import ServerOptions
 from cenote.errors import OptionError
 from cenote.server.gate import Gate
+
+logger = logging.getLogger(__name__)
+
+TERMINATED = 128 + signal.SIGTERM
+"""The exit status of a process that SIGTERM ended."""
+
+
+@contextmanager
+def ending_at_once() -> Iterator[None]:
+    """Until the block ends, let SIGTERM end the process at once, also as the first process of a container.
+
+    There the system ignores it by default, and a server that loads its models could only be killed.
+    """
+    previous = signal.signal(signal.SIGTERM, lambda *_: os._exit(TERMINATED))
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGTERM, previous)
 
 
 class Server(uvicorn.Server):
@@ -63,7 +84,9 @@ class Server(uvicorn.Server):
         if not await super().on_tick(counter):
             return False
         now = time.monotonic()
-        self._stopped_at = min(self._stopped_at, now)
+        if self._stopped_at > now:
+            self._stopped_at = now
+            logger.info("stopping: what runs has %d seconds", self._grace_seconds)
         left = 0.0 if self.force_exit else max(0.0, self._stopped_at + self._grace_seconds - now)
         self.config.timeout_graceful_shutdown = left  # type: ignore[assignment]  # it may be a part of one
         return left == 0.0 or self._gate.is_empty
