@@ -11,18 +11,17 @@ from starlette.responses import Response
 from cenote.errors import InputError
 from cenote.outputs import Embeddings
 from cenote.server.answers import json_response
+from cenote.server.cohere_ranks import CohereRerankAnswer, CohereRerankBody, rerank_v1, rerank_v2
 from cenote.server.dialect import Call, Dialect, Operation
-from cenote.server.embedding import EmbedRequest, embed, usage_of
+from cenote.server.embedding import EmbedRequest, embed
 from cenote.server.encodings import Encoding, EncodingName
 from cenote.server.failures import Failure
-from cenote.server.ranking import RankRequest, rank, results_of
-from cenote.server.schemas import Dimensions, ModelName, PromptName, RankedDocument, RequestBody, TopN
+from cenote.server.schemas import Dimensions, ModelName, PromptName, RequestBody
 from cenote.text.options import TruncationSide
 from cenote.text.unicode import scalar_text
 
 MAX_TEXTS = 96
 """Cohere's own limit, which its client keeps to by itself; it holds under the prefix only."""
-DOCUMENTS_OF_A_SEARCH_UNIT = 100
 
 Truncate = Literal["NONE", "START", "END"]
 _SIDES: Mapping[str, TruncationSide] = {"START": "left", "END": "right"}
@@ -62,20 +61,6 @@ class CohereEmbedV2Body(CohereEmbedBody):
     priority: int | None = Field(None, description="Taken and ignored.")
 
 
-class CohereRerankBody(RequestBody):
-    """A query and its documents. Fields of one version of the API are read in the other, too."""
-
-    query: str
-    documents: list[str | dict[str, Any]] = Field(description="Strings, or objects with a string `text`.")
-    model: ModelName = None
-    top_n: TopN = None
-    rank_fields: list[str] | None = Field(None, description="The fields of objects that are read, one a line.")
-    return_documents: bool | None = Field(None, description="Whether the documents come back.")
-    max_tokens_per_doc: int | None = Field(None, description="Cut documents to this many tokens.")
-    max_chunks_per_doc: int | None = Field(None, description="Taken and ignored: a long document is cut.")
-    priority: int | None = Field(None, description="Taken and ignored.")
-
-
 class CohereEmbedAnswer(BaseModel):
     """`embeddings` is a list of vectors where no `embedding_types` were asked for, else one list for each type."""
 
@@ -84,16 +69,6 @@ class CohereEmbedAnswer(BaseModel):
     embeddings: list[list[float]] | dict[str, list[list[float]] | list[str]]
     texts: list[str]
     meta: dict[str, Any]
-
-
-class CohereRerankAnswer(BaseModel):
-    """The documents, the best one first. `model` and `usage` are there on the bare paths only."""
-
-    id: str
-    results: list[RankedDocument]
-    meta: dict[str, Any]
-    model: str | None = None
-    usage: dict[str, int] | None = None
 
 
 class CohereError(BaseModel):
@@ -120,40 +95,6 @@ async def embed_v2(call: Call) -> Response:
     return json_response(
         _answer(call, values, request.texts, "2") | _by_type(values, body.embedding_types or ["float"])
     )
-
-
-async def rerank_v1(call: Call) -> Response:
-    """Rank documents, which come back where they are asked for."""
-    return await _ranked(call, "1", shows_documents=call.body.return_documents is True)
-
-
-async def rerank_v2(call: Call) -> Response:
-    """Rank documents, which never come back."""
-    return await _ranked(call, "2", shows_documents=False)
-
-
-async def _ranked(call: Call, version: str, *, shows_documents: bool) -> Response:
-    body: CohereRerankBody = call.body
-    request = RankRequest(
-        model=body.model,
-        query=body.query,
-        documents=body.documents,
-        top_n=body.top_n,
-        fields=body.rank_fields,
-        max_tokens_per_doc=body.max_tokens_per_doc,
-    )
-    name, ranking = await rank(call, request)
-    if not call.exact:
-        shows_documents = body.return_documents is not False
-    search_units = -(-len(body.documents) // DOCUMENTS_OF_A_SEARCH_UNIT)
-    answer = {
-        "id": call.record.request_id,
-        "results": results_of(ranking, body.documents if shows_documents else None),
-        "meta": {"api_version": {"version": version}, "billed_units": {"search_units": search_units}},
-    }
-    if not call.exact:
-        answer |= {"model": name, "usage": usage_of(ranking.usage.total_tokens)}
-    return json_response(answer)
 
 
 def _request(
