@@ -24,6 +24,7 @@ COMPUTING: dict[str, dict[str, Any]] = {
     "/vllm/classify": {"model": "nli", "input": TEXTS},
     "/vllm/score": {"model": "dense", "queries": "water", "documents": TEXTS},
     "/vllm/rerank": RERANK,
+    "/tei/": {"model": "dense", "inputs": TEXTS},
     "/tei/embed": {"model": "dense", "inputs": TEXTS},
     "/tei/embed_all": {"model": "dense", "inputs": TEXTS},
     "/tei/embed_sparse": {"model": "m3", "inputs": TEXTS},
