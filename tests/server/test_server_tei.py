@@ -285,6 +285,14 @@ class TestWithoutAName:
         assert "dense, reranker, nli, m3" in answer.json()["error"]
 
 
+@pytest.mark.parametrize("path", ["/tei", "/tei/"])
+def test_the_address_alone_embeds(alone: RunningServer, path: str) -> None:
+    assert ask(alone, path, inputs=TEXTS) == ask(alone, "/tei/embed", inputs=TEXTS)
+    assert alone.http.get(path).status_code == 200
+    refused = alone.http.post(path, json={"inputs": "a", "dimensions": "x"})
+    assert (refused.status_code, refused.json()["error_type"]) == (422, "Validation")
+
+
 class TestInfo:
     def test_of_an_embedder(self, kinds: RunningServer) -> None:
         found = kinds.http.get("/tei/info").json()

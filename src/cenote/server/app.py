@@ -55,7 +55,10 @@ def create_app(
     routes += _routes(bare_paths(DIALECTS), frame, exact=False)
     admin = (admin_dialect(opener),) if options.admin and opener is not None else ()
     for dialect in (*DIALECTS, *admin):
-        routes.append(Mount(f"/{dialect.name}", routes=_routes(own_paths(dialect), frame, exact=True)))
+        own = own_paths(dialect)
+        root = {(method, f"/{dialect.name}"): offers for (method, path), offers in own.items() if path == "/"}
+        routes += _routes(root, frame, exact=True)
+        routes.append(Mount(f"/{dialect.name}", routes=_routes(own, frame, exact=True)))
     routes += operation_routes(frame, metrics, describe((*DIALECTS, *admin)))
     app = Starlette(
         routes=routes,
