@@ -21,7 +21,7 @@ _ORIGIN = re.compile(r"\*|[a-z][a-z0-9+.-]*://[^/\s]+|null")
 
 LOG_FORMATS = ("text", "json")
 LOG_LEVELS = ("debug", "info", "warning", "error")
-DTYPES = ("auto", "float32", "float16", "bfloat16")
+DTYPES = ("auto", "float32", "float16", "bfloat16", "int8")
 
 
 def option(default: Any, *, help: str, env: str | None = None, is_secret: bool = False) -> Any:  # noqa: A002
@@ -38,7 +38,7 @@ class EngineOptions:
 
     device: str = option("auto", help="Device: auto, cpu, cuda or cuda:N.", env="CENOTE_DEVICE")
     dtype: str = option(
-        "auto", help="Number type of the weights: auto, float32, float16, bfloat16.", env="CENOTE_DTYPE"
+        "auto", help="Number type of the weights: auto, float32, float16, bfloat16, int8 (CPU only).", env="CENOTE_DTYPE"
     )
     pooling: str | None = option(
         None,

@@ -18,7 +18,7 @@ from cenote.checkpoint.spec import Fact, ModelSpec
 from cenote.config import EngineOptions
 from cenote.errors import OptionError, UnsupportedTaskError
 from cenote.models.graphs import GraphedBackbone
-from cenote.models.load import LoadedModel, load_model
+from cenote.models.load import LoadedModel, load_model, quantize
 from cenote.models.verify import verify_model
 from cenote.outputs import Usage
 from cenote.params import PoolingParams, Task, TaskParams
@@ -145,12 +145,12 @@ def open_core(model: str, options: EngineOptions, loop: Loop) -> Core:
     decisions = decide(spec, options, facts)
     if options.threads is not None:
         loop.call(partial(torch.set_num_threads, options.threads))
-    loaded, runner = _load(spec, options, facts, decisions)
+    runner, decisions = _load(spec, options, facts, decisions)
     lane, decisions = loop.call(lambda: _start(runner, options, decisions))
     loop.add(lane)
     return Core(
         spec=spec,
-        info=_info(spec, loaded, decisions),
+        info=_info(spec, runner.model, decisions),
         encoder=TextEncoder(spec.text, vocab_size=spec.vocab_size, max_length=decisions.max_length),
         lane=lane,
         loop=loop,
@@ -159,18 +159,20 @@ def open_core(model: str, options: EngineOptions, loop: Loop) -> Core:
 
 def _load(
     spec: ModelSpec, options: EngineOptions, facts: DeviceFacts, decisions: Decisions
-) -> tuple[LoadedModel, ModelRunner]:
+) -> tuple[ModelRunner, Decisions]:
     """Load and check the model on the caller's thread: other models on the loop are served meanwhile."""
     device = open_device(facts)
-    loaded = load_model(spec, dtype=getattr(torch, decisions.dtype), device=device.torch_device)
+    loaded = load_model(spec, dtype=getattr(torch, decisions.loaded_dtype), device=device.torch_device)
     verify = loaded.num_parameters <= VERIFY_MAX_PARAMETERS if options.verify is None else options.verify
     if verify:
         verify_model(loaded, spec)
+    if decisions.dtype == "int8":
+        decisions = decisions.also(quantize(loaded))
     pooler = build_pooler(spec, loaded, any_dimensions=options.any_dimensions)
     num_threads = options.threads or torch.get_num_threads()
     if isinstance(device, CpuDevice) and num_threads > 1:
-        return loaded, ShardedRunner(loaded, pooler, device, num_threads)
-    return loaded, ModelRunner(loaded, pooler, device)
+        return ShardedRunner(loaded, pooler, device, num_threads), decisions
+    return ModelRunner(loaded, pooler, device), decisions
 
 
 def _start(runner: ModelRunner, options: EngineOptions, decisions: Decisions) -> tuple[Lane, Decisions]:

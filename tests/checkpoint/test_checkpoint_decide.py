@@ -14,6 +14,7 @@ from tiny import CheckpointFactory
 
 CPU = DeviceFacts(kind="cpu", name="cpu", description="CPU", bfloat16=False, reason="no GPU was found")
 GPU = DeviceFacts(kind="cuda", name="cuda:0", description="a GPU", bfloat16=True, reason="a GPU was found")
+AMX = replace(CPU, bfloat16=True, amx=True)
 OLD_GPU = replace(GPU, bfloat16=False)
 
 
@@ -27,6 +28,7 @@ def bert(checkpoint: CheckpointFactory) -> ModelSpec:
     [
         ("bert", "float32", CPU, "float32"),
         ("bert", "bfloat16", CPU, "float32"),
+        ("bert", "float32", AMX, "bfloat16"),
         ("bert", "float32", GPU, "float16"),
         ("bert", "bfloat16", GPU, "bfloat16"),
         ("bert", "bfloat16", OLD_GPU, "float16"),
@@ -44,6 +46,14 @@ def test_gemma_in_float16_is_refused(checkpoint: CheckpointFactory) -> None:
     spec = read_checkpoint(checkpoint("gemma2"), pooling="last")
     with pytest.raises(OptionError, match="overflows float16"):
         decide(spec, EngineOptions(dtype="float16"), GPU)
+
+
+def test_int8_is_made_from_float32_on_a_cpu(bert: ModelSpec) -> None:
+    asked = decide(bert, EngineOptions(dtype="int8"), CPU)
+    assert (asked.dtype, asked.loaded_dtype) == ("int8", "float32")
+    assert decide(bert, EngineOptions(dtype="bfloat16"), CPU).loaded_dtype == "bfloat16"
+    with pytest.raises(OptionError, match="int8 runs on a CPU only"):
+        decide(bert, EngineOptions(dtype="int8"), GPU)
 
 
 def test_limits(bert: ModelSpec) -> None:

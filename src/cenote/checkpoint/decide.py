@@ -27,6 +27,8 @@ class DeviceFacts:
     description: str
     bfloat16: bool
     reason: str
+    amx: bool = False
+    """A CPU that multiplies bfloat16 in hardware"""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -51,6 +53,11 @@ class Decisions:
     step_tokens: int
     tasks: tuple[Task, ...]
     decisions: tuple[Decision, ...]
+
+    @property
+    def loaded_dtype(self) -> str:
+        """The number type in which the weights are read: int8 is made from float32."""
+        return "float32" if self.dtype == "int8" else self.dtype
 
     def __iter__(self) -> Iterator[Decision]:
         return iter(self.decisions)
@@ -103,9 +110,14 @@ def _dtype(spec: ModelSpec, options: EngineOptions, facts: DeviceFacts) -> Decis
     if options.dtype != "auto":
         if options.dtype == "float16" and spec.model_type.startswith(_NO_FLOAT16):
             raise OptionError(f"{spec.model_type} overflows float16; use bfloat16 or float32")
+        if options.dtype == "int8" and facts.kind != "cpu":
+            raise OptionError("dtype int8 runs on a CPU only; on a GPU use float16 or bfloat16")
         return Decision(what="dtype", value=options.dtype, reason="asked for")
+    if facts.kind == "cpu" and facts.amx:
+        return Decision(what="dtype", value="bfloat16", reason="the CPU has AMX, which multiplies bfloat16")
     if facts.kind == "cpu":
-        return Decision(what="dtype", value="float32", reason="the CPU is exact and fastest in float32")
+        reason = "the CPU has no AMX; int8 is faster and less exact"
+        return Decision(what="dtype", value="float32", reason=reason)
     stored = str(spec.config.get("dtype") or spec.config.get("torch_dtype") or "float32").removeprefix("torch.")
     if stored == "bfloat16" and facts.bfloat16:
         return Decision(what="dtype", value="bfloat16", reason="the checkpoint's own")

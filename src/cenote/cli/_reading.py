@@ -29,7 +29,7 @@ class Reading:
         from cenote.runtime.device import open_device
 
         device = open_device(self.facts).torch_device
-        return load_model(self.spec, dtype=getattr(torch, self.decisions.dtype), device=device)
+        return load_model(self.spec, dtype=getattr(torch, self.decisions.loaded_dtype), device=device)
 
 
 def read(model: str, options: EngineOptions) -> Reading:

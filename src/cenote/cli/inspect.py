@@ -57,7 +57,12 @@ def _report(reading: Reading, weights: bool) -> dict[str, Any]:
         "unused_weights": None,
     }
     if weights:
+        from cenote.models.load import quantize
+
         loaded = reading.load()
+        if reading.decisions.dtype == "int8":
+            done = quantize(loaded)
+            decisions.append({"what": done.what, "value": done.value, "reason": done.reason})
         path = loaded.attention
         decisions.append({"what": "attention", "value": path.path, "reason": path.reason})
         report |= {"num_parameters": loaded.num_parameters, "unused_weights": list(loaded.unused_weights)}

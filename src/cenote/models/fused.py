@@ -81,6 +81,10 @@ class FusedBackbone(nn.Module):
             hidden_TH = block(hidden_TH, step, layer)
         return hidden_TH
 
+    def drop_plain_layers(self) -> None:
+        """Let go of the transformers layers, and with them of the weights that the blocks no longer use."""
+        self.model.encoder.layer = nn.ModuleList()
+
     def _embed(self, batch: PackedBatch) -> torch.Tensor:
         inputs = {"input_ids": batch.input_ids_T[None], "position_ids": batch.positions_T[None]}
         if batch.token_type_ids_T is not None:
@@ -100,14 +104,16 @@ class FusedBackbone(nn.Module):
         return bias
 
 
-def _add_linear(residual: torch.Tensor, rows: torch.Tensor, linear: nn.Linear) -> torch.Tensor:
+def _add_linear(residual: torch.Tensor, rows: torch.Tensor, linear: nn.Module) -> torch.Tensor:
     """Return `residual + linear(rows)`, written over `residual`."""
+    if not isinstance(linear, nn.Linear):
+        return residual.add_(linear(rows))
     return residual.add_(linear.bias).addmm_(rows, linear.weight.t())
 
 
 def _join(linears: Sequence[nn.Linear]) -> nn.Linear:
     """Return one linear layer for all; the originals become views of its rows, so nothing is held twice."""
-    joined = nn.Linear(1, 1, device="meta")
+    joined = nn.Linear(linears[0].in_features, sum(linear.out_features for linear in linears), device="meta")
     joined.weight = nn.Parameter(torch.cat([linear.weight for linear in linears]), requires_grad=False)
     joined.bias = nn.Parameter(torch.cat([linear.bias for linear in linears]), requires_grad=False)
     sizes = [linear.out_features for linear in linears]

@@ -145,7 +145,8 @@ def _facts(name: str, reason: str) -> DeviceFacts:
     except RuntimeError as error:
         raise OptionError(f"device {name!r} is not one of auto, cpu, cuda, cuda:N") from error
     if device.type == "cpu":
-        return DeviceFacts(kind="cpu", name="cpu", description="CPU", bfloat16=False, reason=reason)
+        amx = torch.cpu._is_amx_tile_supported()
+        return DeviceFacts(kind="cpu", name="cpu", description="CPU", bfloat16=amx, reason=reason, amx=amx)
     if device.type != "cuda":
         raise OptionError(f"device {name!r} is not supported; use auto, cpu, cuda or cuda:N")
     index = device.index or 0

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import weakref
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -96,11 +97,11 @@ class _LiveBytes(TorchDispatchMode):  # type: ignore[no-untyped-call]
         self._known: set[int] = set()
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
-        given = {_key(leaf) for leaf in tree_leaves((args, kwargs)) if isinstance(leaf, torch.Tensor)}
+        given = {storage._cdata for storage in _storages((args, kwargs))}
         outputs = func(*args, **(kwargs or {}))
-        for leaf in tree_leaves(outputs):
-            if isinstance(leaf, torch.Tensor) and _key(leaf) not in given | self._known:
-                self._note(leaf.untyped_storage())
+        for storage in _storages(outputs):
+            if storage._cdata not in given | self._known:
+                self._note(storage)
         return outputs
 
     def _note(self, storage: torch.UntypedStorage) -> None:
@@ -115,6 +116,8 @@ class _LiveBytes(TorchDispatchMode):  # type: ignore[no-untyped-call]
         self._live -= size
 
 
-def _key(tensor: torch.Tensor) -> int:
-    key: int = tensor.untyped_storage()._cdata
-    return key
+def _storages(tree: object) -> Iterator[torch.UntypedStorage]:
+    """Find the memory of every tensor in `tree`; oneDNN's packed weights show theirs to nobody."""
+    for leaf in tree_leaves(tree):
+        if isinstance(leaf, torch.Tensor) and leaf.layout == torch.strided:
+            yield leaf.untyped_storage()
