@@ -42,10 +42,14 @@ def file(tmp_path: Path) -> Path:
 
 @pytest.fixture
 def served(monkeypatch: pytest.MonkeyPatch) -> dict[str, Any]:
-    """What would be served, by `models` and `options`, once `cenote serve` was run."""
+    """What would be served, by `models`, `others` and `options`, once `cenote serve` was run."""
     found: dict[str, Any] = {}
     module = sys.modules["cenote.cli.serve"]
-    monkeypatch.setattr(module, "_serve", lambda models, options: found.update(models=models, options=options))
+
+    def note(models: object, others: object, options: object) -> None:
+        found.update(models=models, others=others, options=options)
+
+    monkeypatch.setattr(module, "_serve", note)
     return found
 
 
@@ -89,6 +93,7 @@ class TestPrecedence:
         first, second = (options for _, options in served["models"].values())
         assert (first.dtype, first.max_length, first.any_dimensions) == ("float32", 256, False)
         assert (second.dtype, second.max_length, second.any_dimensions) == ("float32", 128, True)
+        assert (served["others"].dtype, served["others"].max_length) == ("float32", 256)
         assert (served["options"].port, served["options"].max_items) == (9000, 2048)
 
     def test_the_environment_before_the_file_and_flags_before_both(
