@@ -38,7 +38,9 @@ class EngineOptions:
 
     device: str = option("auto", help="Device: auto, cpu, cuda or cuda:N.", env="CENOTE_DEVICE")
     dtype: str = option(
-        "auto", help="Number type of the weights: auto, float32, float16, bfloat16, int8 (CPU only).", env="CENOTE_DTYPE"
+        "auto",
+        help="Number type of the weights: auto, float32, float16, bfloat16, int8 (CPU only).",
+        env="CENOTE_DTYPE",
     )
     pooling: str | None = option(
         None,
@@ -168,19 +170,25 @@ class ServerOptions:
         for name in ("request_timeout", "shutdown_timeout"):
             if getattr(self, name) < 0:
                 raise OptionError(f"{name} must not be negative, but is {getattr(self, name)}")
-        if self.ssl_keyfile is not None and self.ssl_certfile is None:
-            raise OptionError("ssl_keyfile needs ssl_certfile, the certificate that it belongs to")
+        self._check_words()
+        self._check_access()
+
+    def _check_words(self) -> None:
         for name, known in (("log_format", LOG_FORMATS), ("log_level", LOG_LEVELS)):
             if getattr(self, name) not in known:
                 raise OptionError(f"{name} {getattr(self, name)!r} is not one of {', '.join(known)}")
+        if any(not name.strip() for name in self.name) or len(set(self.name)) != len(self.name):
+            raise OptionError(f"name must be different, non-empty names, not {', '.join(map(repr, self.name))}")
+
+    def _check_access(self) -> None:
+        if self.ssl_keyfile is not None and self.ssl_certfile is None:
+            raise OptionError("ssl_keyfile needs ssl_certfile, the certificate that it belongs to")
         for number, key in enumerate(self.api_key, start=1):
             if not _KEY.fullmatch(key):
                 raise OptionError(f"api_key number {number} must be printable ASCII without spaces, and not empty")
         for origin in self.cors_origin:
             if not _ORIGIN.fullmatch(origin):
                 raise OptionError(f"cors_origin {origin!r} must be * or like https://example.com:8080, without a path")
-        if any(not name.strip() for name in self.name) or len(set(self.name)) != len(self.name):
-            raise OptionError(f"name must be different, non-empty names, not {', '.join(map(repr, self.name))}")
 
 
 def from_keywords(options_type: type[T], keywords: Mapping[str, Any], environ: Mapping[str, str] | None = None) -> T:
