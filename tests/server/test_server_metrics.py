@@ -147,3 +147,13 @@ def test_clients_cannot_add_series(own: RunningServer) -> None:
 def test_metrics_are_readable_while_a_model_is_closed(own: RunningServer) -> None:
     own.engines["tiny"].close()
     assert httpx.get(f"{own.url}/metrics").status_code == 200
+
+
+def test_the_documents_name_every_metric_and_header(server: RunningServer) -> None:
+    page = (Path(__file__).parents[2] / "docs" / "operation.md").read_text(encoding="utf-8")
+    families = text_string_to_metric_families(server.http.get("/metrics").text)
+    names = {f"{family.name}_total" if family.type == "counter" else family.name for family in families}
+    ours = {name for name in names if name.startswith("cenote_") and not name.endswith("_created")}
+    assert {name for name in ours if f"`{name}`" not in page} == set()
+    assert {name for name in HEADERS if f"| `{name}` |" not in page} == set()
+    assert set(re.findall(r"`(cenote_\w+)`", page)) <= ours
