@@ -18,7 +18,7 @@ CLIENTS_PIP := $(CLIENTS)/bin/python -m pip install --quiet --disable-pip-versio
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help serve test test-clients check format bench bench-online models venv clean
+.PHONY: soak help serve test test-clients check format bench bench-online models venv clean
 
 help: ## Show this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-12s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -53,6 +53,10 @@ bench: $(DEV_STAMP) ## Measure offline and online speed and run the soak; result
 	$(BIN)/python benchmarks/online.py $(ARGS)
 	$(BIN)/python benchmarks/rerank.py
 	$(BIN)/python benchmarks/soak.py
+
+soak: $(DEV_STAMP) ## Load a real server for ten minutes, faults and leaving clients included (ARGS="--seconds 60")
+	@$(FETCH) all-MiniLM-L6-v2 > /dev/null
+	$(BIN)/python benchmarks/soak_server.py $(ARGS)
 
 bench-online: $(DEV_STAMP) ## Measure the sync-free runner against what it replaces, on BGE-M3's shape
 	$(BIN)/python benchmarks/online_variants.py $(ARGS)
