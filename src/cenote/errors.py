@@ -121,6 +121,6 @@ class DeadlineError(EngineError):
 
 
 class EngineClosedError(EngineError):
-    """The engine was closed, or its loop died."""
+    """The engine was closed, its model unloaded, its device is stuck, or its loop died."""
 
     status = 503

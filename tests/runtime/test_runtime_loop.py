@@ -173,3 +173,44 @@ def test_two_models_share_one_loop(checkpoint: CheckpointFactory, tmp_path: Path
     assert first.healthy
     assert first.embed(texts).shape == (2, 64)
     first.close()
+
+
+def test_a_stuck_step_is_known_and_not_waited_for(checkpoint: CheckpointFactory) -> None:
+    """Health comes back when the step does; closing meanwhile does not hang, and what comes is refused."""
+    engine = Engine(checkpoint("bert"), pooling="mean", stall_seconds=1)
+    gate, begun = threading.Event(), threading.Event()
+
+    def hang(*_: object) -> None:
+        begun.set()
+        gate.wait(60)
+
+    engine._core.lane.runner.model.backbone.register_forward_pre_hook(hang)
+    stuck = submit(engine, ids(8))
+    assert begun.wait(60)
+    assert engine.healthy
+    time.sleep(1.1)
+    assert not engine.healthy
+    with pytest.raises(EngineClosedError, match="stall_seconds"):
+        engine.embed("after")
+    thread = engine._loop._thread
+    started = time.monotonic()
+    engine.close()
+    assert time.monotonic() - started < 5
+    gate.set()
+    assert stuck.future.result(timeout=60).results
+    thread.join(timeout=60)
+    assert not thread.is_alive()
+
+
+def test_unloading_beside_a_busy_loop_never_kills_it(checkpoint: CheckpointFactory) -> None:
+    """Requests end in the moment in which their model goes: each has its answer or is told, and others go on."""
+    first = Engine(checkpoint("bert"), pooling="mean")
+    for _ in range(20):
+        second = Engine(checkpoint("distilbert"), pooling="cls", loop=first._loop, verify=False)
+        requests = [submit(second, ids(5, 12)) for _ in range(30)]
+        second.close()
+        for request in requests:
+            error = request.future.exception(timeout=60)
+            assert error is None or isinstance(error, EngineClosedError)
+        assert first.embed(ids(5)).shape == (1, 64)
+    first.close()
