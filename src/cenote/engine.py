@@ -98,9 +98,11 @@ def _close(loop: Loop, lane: Lane | None) -> Future[None] | None:
     """Close the loop, or take the model off it. Nothing is waited for there: this may run on any thread."""
     if lane is None:
         loop.close()
-    elif loop.healthy:
+        return None
+    try:
         return loop.remove(lane)
-    return None
+    except EngineClosedError:  # the loop was closed before, or is stuck or dead
+        return None
 
 
 def _blocking(verb: Callable[Concatenate[Core, P], Pending[T]]) -> Callable[Concatenate[Engine, P], T]:

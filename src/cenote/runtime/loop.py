@@ -149,7 +149,9 @@ class Loop:
         request.fail(error)
 
     def _fail_all(self, lane: Lane, error: CenoteError) -> None:
-        for request in list(lane.unanswered):
+        with self._wake:
+            requests = list(lane.unanswered)
+        for request in requests:
             self._fail(lane, request, error)
 
     def _forget(self, lane: Lane, request: Request) -> None:
@@ -275,8 +277,9 @@ class Loop:
         with self._wake:
             self._death = error
             calls, self._calls = self._calls, deque()
+            lanes = list(self._lanes)
         dead = _died(error)
-        for lane in self._lanes:
+        for lane in lanes:
             self._fail_all(lane, dead)
         for _, future in calls:
             future.set_exception(dead)
