@@ -26,8 +26,8 @@ for _name, _value in {
 }.items():
     os.environ.setdefault(_name, _value)  # vLLM reads them when it is imported
 
-import vllm  # type: ignore[import-not-found]  # noqa: E402
-from vllm.config import PoolerConfig  # type: ignore[import-not-found]  # noqa: E402
+import vllm  # noqa: E402
+from vllm.config import PoolerConfig  # noqa: E402
 
 SECONDS_FOR_ONE_CASE = 300
 SIGNIFICANT_DIGITS = 7
