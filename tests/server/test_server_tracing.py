@@ -39,14 +39,20 @@ def traced(server: RunningServer, exporter: InMemorySpanExporter) -> Iterator[Ru
         yield running
 
 
-def only(exporter: InMemorySpanExporter) -> ReadableSpan:
-    (span,) = exporter.get_finished_spans()
+def spans(traced: RunningServer, exporter: InMemorySpanExporter) -> tuple[ReadableSpan, ...]:
+    """Return the spans so far: a span ends after its answer was sent, but before the next request is read."""
+    traced.http.get("/health")
+    return exporter.get_finished_spans()
+
+
+def only(traced: RunningServer, exporter: InMemorySpanExporter) -> ReadableSpan:
+    (span,) = spans(traced, exporter)
     return span
 
 
 def test_a_request_is_a_span(traced: RunningServer, exporter: InMemorySpanExporter) -> None:
     answer = traced.http.post("/v1/embeddings", json={"model": "tiny", "input": ["the cat", "a dog"]})
-    span = only(exporter)
+    span = only(traced, exporter)
     assert (span.name, span.kind, span.parent) == ("POST /v1/embeddings", SpanKind.SERVER, None)
     found = dict(span.attributes or {})
     waited, ran = found.pop("cenote.queue_seconds"), found.pop("cenote.inference_seconds")
@@ -68,7 +74,7 @@ def test_a_request_is_a_span(traced: RunningServer, exporter: InMemorySpanExport
 
 def test_the_caller_is_its_parent(traced: RunningServer, exporter: InMemorySpanExporter) -> None:
     traced.http.get("/v1/models", headers={"traceparent": f"00-{TRACE}-{PARENT}-01", "tracestate": "a=b"})
-    span = only(exporter)
+    span = only(traced, exporter)
     assert span.parent is not None
     assert (f"{span.context.trace_id:032x}", f"{span.parent.span_id:016x}") == (TRACE, PARENT)
     assert span.context.trace_state == {"a": "b"}
@@ -76,26 +82,26 @@ def test_the_caller_is_its_parent(traced: RunningServer, exporter: InMemorySpanE
 
 def test_a_caller_that_is_not_sampled_makes_no_span(traced: RunningServer, exporter: InMemorySpanExporter) -> None:
     traced.http.get("/v1/models", headers={"traceparent": f"00-{TRACE}-{PARENT}-00"})
-    assert exporter.get_finished_spans() == ()
+    assert spans(traced, exporter) == ()
 
 
 @pytest.mark.parametrize("header", ["", "nonsense", f"00-{'0' * 32}-{PARENT}-01", "00-\u00e9-\u00e9-01"])
 def test_a_broken_parent_is_none(traced: RunningServer, exporter: InMemorySpanExporter, header: str) -> None:
     assert traced.http.get("/v1/models", headers={"traceparent": header.encode("latin-1")}).status_code == 200
-    assert only(exporter).parent is None
+    assert only(traced, exporter).parent is None
 
 
 def test_clients_put_nothing_into_it(traced: RunningServer, exporter: InMemorySpanExporter) -> None:
     traced.http.get("/geheim?geheim=geheim")
     traced.http.post("/v1/embeddings", json={"model": "geheim", "input": "geheim"})
-    for span in exporter.get_finished_spans():
+    for span in spans(traced, exporter):
         assert "geheim" not in span.to_json()
 
 
 def test_probes_make_none(traced: RunningServer, exporter: InMemorySpanExporter) -> None:
     for path in ("/health", "/ready", "/ping", "/metrics"):
         traced.http.get(path)
-    assert exporter.get_finished_spans() == ()
+    assert spans(traced, exporter) == ()
 
 
 def test_a_failure_of_the_server_is_an_error(exporter: InMemorySpanExporter) -> None:
