@@ -252,6 +252,9 @@ def test_a_published_name_is_recognised(causal: Path) -> None:
     ids = [piece for piece, _ in vocab]
     assert (spec.classify.yes_token_id, spec.classify.no_token_id) == (ids.index("yes"), ids.index("no"))
     assert (spec.classify.kind, spec.classify.prompt_family) == ("llm_reranker", "qwen3-reranker")
+    fact = next(fact for fact in spec.facts if fact.what == "pair_prompt")
+    assert fact.value == "qwen3-reranker"
+    assert fact.source.startswith("built in")
     assert spec.classify.activation == "sigmoid"
 
 

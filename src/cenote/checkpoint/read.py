@@ -77,7 +77,7 @@ def read_checkpoint(
         classify=parts.classify,
         token_classify=parts.token_classify,
         listwise=parts.listwise,
-        facts=_facts(checkpoint, limit) + parts.facts,
+        facts=_facts(checkpoint, limit, _pair_prompt(parts.classify)) + parts.facts,
     )
     if task is not None and task not in spec.tasks:
         raise CheckpointError(f"{spec.name} does not offer the task {task!r}; it offers: {', '.join(spec.tasks)}")
@@ -128,7 +128,7 @@ def _prompts(settings: Mapping[str, Any]) -> dict[str, str]:
     return {name: value for name, value in prompts.items() if value is not None}
 
 
-def _facts(checkpoint: Checkpoint, limit: Limit) -> tuple[Fact, ...]:
+def _facts(checkpoint: Checkpoint, limit: Limit, pair_prompt: PromptFamily | None) -> tuple[Fact, ...]:
     facts = [
         Fact(what="architecture", value=checkpoint.architecture, source="config.json"),
         Fact(what="weights", value=f"{len(checkpoint.weights.tensors)} names", source=_files(checkpoint)),
@@ -139,6 +139,11 @@ def _facts(checkpoint: Checkpoint, limit: Limit) -> tuple[Fact, ...]:
         facts.append(Fact(what="prompts", value=", ".join(prompts), source="config_sentence_transformers.json"))
     if checkpoint.module_settings.get("do_lower_case"):
         facts.append(Fact(what="do_lower_case", value="true", source="sentence-transformers' settings"))
+    if pair_prompt == "chat-template":
+        facts.append(Fact(what="pair_prompt", value="chat template", source="the checkpoint's own"))
+    elif pair_prompt is not None:
+        source = "built in; a chat template of the checkpoint that takes pairs comes first"
+        facts.append(Fact(what="pair_prompt", value=pair_prompt, source=source))
     return tuple(facts)
 
 
