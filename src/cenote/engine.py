@@ -22,6 +22,9 @@ from cenote.runtime.loop import Loop
 P = ParamSpec("P")
 T = TypeVar("T")
 
+MANY_TEXTS = 64
+"""A request of more texts is tokenised apart from those of fewer."""
+
 
 class _Door:
     """A model and the loop that serves it. A loop that was handed in stays open when the engine closes."""
@@ -115,11 +118,12 @@ def _blocking(verb: Callable[Concatenate[Core, P], Pending[T]]) -> Callable[Conc
 
 def _awaitable(verb: Callable[Concatenate[Core, P], Pending[T]]) -> Callable[Concatenate[AsyncEngine, P], Awaitable[T]]:
     async def method(self: AsyncEngine, /, *args: P.args, **kwargs: P.kwargs) -> T:
-        submitted = asyncio.ensure_future(self._in_thread(functools.partial(verb, self._core, *args, **kwargs)))
+        submitted = self._start(functools.partial(verb, self._core, *args, **kwargs))
         try:
-            pending = await asyncio.shield(submitted)
+            pending = await asyncio.shield(asyncio.wrap_future(submitted))
         except asyncio.CancelledError:
-            submitted.add_done_callback(_withdraw)
+            if not submitted.cancel():
+                submitted.add_done_callback(_withdraw)
             raise
         return pending.assemble(await asyncio.wrap_future(pending.future))
 
@@ -139,13 +143,13 @@ def _in_text_thread(
     verb: Callable[Concatenate[Core, P], T],
 ) -> Callable[Concatenate[AsyncEngine, P], Awaitable[T]]:
     async def method(self: AsyncEngine, /, *args: P.args, **kwargs: P.kwargs) -> T:
-        return await self._in_thread(functools.partial(verb, self._core, *args, **kwargs))
+        return await asyncio.wrap_future(self._start(functools.partial(verb, self._core, *args, **kwargs)))
 
     functools.update_wrapper(method, verb)
     return method
 
 
-def _withdraw(submitted: asyncio.Future[Pending[Any]]) -> None:
+def _withdraw(submitted: Future[Pending[Any]]) -> None:
     """Take a request out of the queue whose caller left while it was tokenised."""
     if not submitted.cancelled() and submitted.exception() is None:
         submitted.result().future.cancel()
@@ -186,14 +190,16 @@ class Engine(_Door):
 class AsyncEngine(_Door):
     """The verbs of `Engine`, awaitable. Cancelling one takes its request out of the queue.
 
-    Tokenising runs on two threads of its own, so that the event loop stays free.
+    Tokenising runs on threads of its own, so that the event loop stays free: two for requests of many texts, and two
+    for the others, which do not wait behind those.
     """
 
     def __init__(
         self, model: str | Path, options: EngineOptions | None = None, *, loop: Loop | None = None, **keywords: Any
     ) -> None:
         super().__init__(model, options, loop=loop, **keywords)
-        self._threads = ThreadPoolExecutor(max_workers=2, thread_name_prefix="cenote-text")
+        self._few = ThreadPoolExecutor(max_workers=2, thread_name_prefix="cenote-text")
+        self._many = ThreadPoolExecutor(max_workers=2, thread_name_prefix="cenote-texts")
 
     embed = _awaitable(verbs.embed)
     embed_all = _awaitable(verbs.embed_all)
@@ -212,18 +218,22 @@ class AsyncEngine(_Door):
     chat_tokens = _in_text_thread(verbs.chat_tokens)
     detokenize = _in_text_thread(verbs.detokenize)
 
-    async def _in_thread(self, function: Callable[[], T]) -> T:
+    def _start(self, function: functools.partial[T]) -> Future[T]:
         if not self._close.alive:
             raise EngineClosedError("the engine is closed")
-        return await asyncio.get_running_loop().run_in_executor(self._threads, function)
+        values = (*function.args, *function.keywords.values())
+        is_many = any(isinstance(value, list) and len(value) > MANY_TEXTS for value in values)
+        return (self._many if is_many else self._few).submit(function)
 
     def close(self) -> None:
         super().close()
-        self._threads.shutdown(wait=False)
+        self._few.shutdown(wait=False)
+        self._many.shutdown(wait=False)
 
     async def __aenter__(self) -> Self:
         return self
 
     async def __aexit__(self, *_: object) -> None:
         await asyncio.to_thread(super().close)
-        self._threads.shutdown(wait=False)
+        self._few.shutdown(wait=False)
+        self._many.shutdown(wait=False)

@@ -111,3 +111,42 @@ def test_a_bulk_job_leaves_at_once(engine: AsyncEngine, way: str) -> None:
 async def _limited(engine: AsyncEngine, deadline: asyncio.Timeout) -> object:
     async with deadline:
         return await engine.embed([[5 + i % 60, 5 + i // 60] * 10 for i in range(2048)])
+
+
+class SlowTexts:
+    """Makes the tokenising of many texts wait, and counts it."""
+
+    def __init__(self, engine: AsyncEngine, patch: pytest.MonkeyPatch) -> None:
+        self.num_begun = 0
+        self.may_go_on = threading.Event()
+        self._encode = engine._core.encoder.encode
+        patch.setattr(engine._core.encoder, "encode", self)
+
+    def __call__(self, texts: list[str], *rest: object) -> object:
+        if len(texts) > 100:
+            self.num_begun += 1
+            assert self.may_go_on.wait(60)
+        return self._encode(texts, *rest)
+
+
+def test_a_query_does_not_wait_for_the_tokenising_of_bulk_jobs(
+    engine: AsyncEngine, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """And a bulk job whose caller left before its tokenising began is never tokenised."""
+    slow = SlowTexts(engine, monkeypatch)
+
+    async def run() -> None:
+        texts = [f"the cat {number}" for number in range(200)]
+        jobs = [asyncio.create_task(engine.embed(texts)) for _ in range(4)]
+        while slow.num_begun < 2:
+            await asyncio.sleep(0.01)
+        assert (await engine.embed("the cat")).shape == (1, 64)
+        for job in jobs[2:]:
+            job.cancel()
+        await asyncio.gather(*jobs[2:], return_exceptions=True)
+        slow.may_go_on.set()
+        for answer in await asyncio.gather(*jobs[:2]):
+            assert answer.shape == (200, 64)
+        assert slow.num_begun == 2
+
+    asyncio.run(asyncio.wait_for(run(), 60))
