@@ -21,7 +21,7 @@ import torch
 from sentence_transformers import SentenceTransformer
 
 from cenote import Engine
-from corpora import CORPORA, make_texts
+from cenote.bench.corpora import CORPORA, make_texts
 from report import DEFAULT_MODEL, environment, write_result
 
 ST_BATCH_SIZE = 32

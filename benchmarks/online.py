@@ -22,8 +22,8 @@ from pathlib import Path
 from typing import Any
 
 from cenote import Engine
+from cenote.bench.corpora import CORPORA, make_texts
 from cenote.bench.load import Load, LoadResult, run_load
-from corpora import CORPORA, make_texts
 from report import DEFAULT_MODEL, environment, write_result
 
 HOST = "127.0.0.1"

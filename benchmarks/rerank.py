@@ -22,7 +22,7 @@ from sentence_transformers import CrossEncoder
 from transformers import AutoConfig, AutoModelForCausalLM, AutoModelForSequenceClassification, PreTrainedTokenizerFast
 
 from cenote import Engine
-from corpora import make_texts
+from cenote.bench.corpora import make_texts
 from report import DEFAULT_MODEL, environment, write_result
 
 ST_BATCH_SIZE = 32

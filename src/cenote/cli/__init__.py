@@ -13,6 +13,7 @@ from cyclopts import App, CycloptsError
 
 from cenote import __version__
 from cenote.cli.audit import audit
+from cenote.cli.bench import bench
 from cenote.cli.classify import classify
 from cenote.cli.embed import embed
 from cenote.cli.inspect import inspect
@@ -25,7 +26,7 @@ from cenote.errors import CenoteError
 
 VERBS: tuple[Callable[..., None], ...] = (
     *(serve, embed, rerank, classify, token_classify, reward),
-    *(inspect, verify, audit),
+    *(inspect, verify, audit, bench),
 )
 """The verbs, in the order of the help. Each is a function in the file of its own name."""
 

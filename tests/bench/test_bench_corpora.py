@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from tokenizers import Tokenizer
 
-from corpora import CORPORA, make_texts
+from cenote.bench.corpora import CORPORA, make_texts
 from fetch_models import ensure
 
 

@@ -48,6 +48,7 @@ CORPORA: dict[str, Lengths] = {
     "query": Lengths(median=17, sigma=0.3, shortest=8, longest=40),
     "passage": Lengths(median=116, sigma=0.15, shortest=80, longest=170),
     "mixed": Lengths(median=42, sigma=0.8, shortest=3, longest=165),
+    "skewed": Lengths(median=7, sigma=1.4, shortest=2, longest=165),
     "long": Lengths(median=230, sigma=0.2, shortest=150, longest=400),
 }
 
