@@ -88,6 +88,12 @@ class TestDescription:
                     assert ("requestBody" in described) == (operation.body is not None)
                     assert ("content" in described["responses"]["200"]) == (operation.answer is not None)
 
+    def test_bytes_are_described_where_a_body_may_ask_for_them(self, server: RunningServer) -> None:
+        paths = server.http.get("/openapi.json").json()["paths"]
+        for path in ("/pooling", "/vllm/pooling"):
+            content = paths[path]["post"]["responses"]["200"]["content"]
+            assert set(content) == {"application/json", "application/octet-stream"}
+
     def test_references_lead_somewhere(self, server: RunningServer) -> None:
         answer = server.http.get("/openapi.json")
         references = set(re.findall(r'"#/components/schemas/([^"]+)"', answer.text))

@@ -30,8 +30,10 @@ EXAMPLES = {GenerationMode.POSITIVE: 8, GenerationMode.NEGATIVE: 4}
 def description() -> dict[str, Any]:
     """The server's own, but `model` is always a served one, so that requests get further than to its name."""
     whole = copy.deepcopy(describe(DIALECTS))
-    for schema in whole["components"]["schemas"].values():
-        if "model" in schema.get("properties", {}):
+    bodies = [each.body for dialect in DIALECTS for each in dialect.operations if each.body is not None]
+    for name in {body.__name__ for body in bodies}:
+        schema = whole["components"]["schemas"][name]
+        if "model" in schema["properties"]:
             schema["properties"]["model"] = {"enum": MODELS}
             schema["required"] = [*schema.get("required", ()), "model"]
     return whole

@@ -101,6 +101,12 @@ class TestEmbed:
                 expected = model(**tokenizer(text, return_tensors="pt")).last_hidden_state[0]
             assert_close(np.array(rows), expected, "raw")
 
+    def test_every_token_of_what_is_kept(self, kinds: RunningServer, prefix: str) -> None:
+        left = ask(kinds, f"{prefix}/embed_all", model="dense", inputs=LONG_TEXT, truncation_direction="Left")[0]
+        right = ask(kinds, f"{prefix}/embed_all", model="dense", inputs=LONG_TEXT)[0]
+        assert len(left) == len(right) == 64
+        assert np.abs(np.array(left) - np.array(right)).max() > 1e-3
+
     def test_sparse(self, kinds: RunningServer, kind_folders: dict[str, Path], prefix: str) -> None:
         found = ask(kinds, f"{prefix}/embed_sparse", model="m3", inputs=TEXTS)
         tokenizer = AutoTokenizer.from_pretrained(kind_folders["m3"])

@@ -15,6 +15,8 @@ from reranker_folders import PAIR_TEMPLATE, tiny_reranker
 from tiny import tiny_checkpoint
 
 MESSAGES = [{"role": "query", "content": "the cat"}, {"role": "document", "content": "a dog"}]
+ANSWER = "{%- if add_generation_prompt -%}the water{%- endif -%}"
+"""What the template adds where an answer is to follow."""
 PREFIXES = pytest.mark.parametrize("prefix", ["", "/vllm"])
 
 
@@ -22,7 +24,7 @@ PREFIXES = pytest.mark.parametrize("prefix", ["", "/vllm"])
 def paths(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
     root = tmp_path_factory.mktemp("vllm_tokens")
     return {
-        "chat": tiny_reranker(root / "chat", template=PAIR_TEMPLATE),
+        "chat": tiny_reranker(root / "chat", template=PAIR_TEMPLATE + ANSWER),
         "plain": tiny_checkpoint("bert", root / "plain", head="sequence_classification"),
     }
 

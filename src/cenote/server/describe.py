@@ -66,11 +66,14 @@ def _models(dialects: tuple[Dialect, ...]) -> set[tuple[type[BaseModel], JsonSch
 def _described(offers: list[Offer], references: _References, error: type[BaseModel]) -> dict[str, Any]:
     operations = [offer.operation for offer in offers]
     answers = [references[each.answer, "serialization"] for each in operations if each.answer is not None]
+    success = _content(_any_of(answers)) if answers else {}
+    if any(each.may_give_bytes for each in operations):
+        success["content"]["application/octet-stream"] = {"schema": {"type": "string", "format": "binary"}}
     described: dict[str, Any] = {
         "tags": [offer.dialect.name for offer in offers],
         "summary": operations[0].summary,
         "responses": {
-            "200": {"description": "Success", **(_content(_any_of(answers)) if answers else {})},
+            "200": {"description": "Success", **success},
             "default": {"description": "Error", **_content(references[error, "serialization"])},
         },
     }

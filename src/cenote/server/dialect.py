@@ -47,7 +47,7 @@ class Operation:
     without any is meant where no other is. `aliases` are more bare paths; `is_own` operations have none, they answer
     under the prefix only. `words` are the engine's names of arguments that this operation calls otherwise: errors use
     them. `errors` is set where they look otherwise than those of the dialect. `answer` is `None` where nothing comes
-    back but the status.
+    back but the status; `may_give_bytes` where a body may ask for something else than JSON.
     """
 
     method: Literal["GET", "POST", "DELETE"]
@@ -59,6 +59,7 @@ class Operation:
     marks: frozenset[str] = frozenset()
     aliases: tuple[str, ...] = ()
     is_own: bool = False
+    may_give_bytes: bool = False
     errors: ErrorForm | None = None
     words: Mapping[str, str] = field(default_factory=dict)
 

@@ -71,6 +71,7 @@ VLLM = Dialect(
             summary="Pool texts for one task",
             body=VllmPoolingBody,
             answer=VllmPoolingAnswer,
+            may_give_bytes=True,
             words={"max_length": "truncate_prompt_tokens"},
         ),
         Operation(
