@@ -52,6 +52,7 @@ bench: $(DEV_STAMP) ## Measure offline and online speed and run the soak; result
 	$(BIN)/python benchmarks/offline.py $(ARGS)
 	$(BIN)/python benchmarks/online.py $(ARGS)
 	$(BIN)/python benchmarks/rerank.py
+	$(BIN)/python benchmarks/edge.py
 	$(BIN)/python benchmarks/soak.py
 
 soak: $(DEV_STAMP) ## Load a real server for ten minutes, faults and leaving clients included (ARGS="--seconds 60")
