@@ -141,9 +141,8 @@ def test_unknown_paths_and_methods_under_a_prefix_are_the_dialect_s_own(kinds: R
     fields = set(dialect.failure_body.model_fields)
     answer = kinds.http.get(f"/{dialect.name}/nope")
     assert (answer.status_code, set(answer.json())) == (404, fields)
-    for (method, path), offers in own_paths(dialect).items():
-        other = "GET" if method == "POST" else "POST"
-        answer = kinds.http.request(other, f"/{dialect.name}{path}".replace("{model:path}", "dense"))
+    for (_, path), offers in own_paths(dialect).items():
+        answer = kinds.http.request("PUT", f"/{dialect.name}{path}".replace("{model:path}", "dense"))
         assert answer.status_code == 405
         assert set(answer.json()) == set(offers[0].dialect.failure_body.model_fields)
 
