@@ -38,14 +38,24 @@ def _to_onnx(model: Path, target: Path) -> None:
     from transformers import AutoModel
 
     encoder = AutoModel.from_pretrained(str(model), local_files_only=True, attn_implementation="eager").eval()
+
+    class HiddenStates(torch.nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.encoder = encoder
+
+        def forward(self, *inputs: torch.Tensor) -> torch.Tensor:
+            hidden: torch.Tensor = self.encoder(**dict(zip(names, inputs, strict=True))).last_hidden_state
+            return hidden
+
     inputs = _inputs(model, ["a first text", "and a second, longer text"])
+    names = list(inputs)
     axes = {name: {0: "batch", 1: "length"} for name in (*inputs, "last_hidden_state")}
     torch.onnx.export(
-        encoder,
-        (),
+        HiddenStates(),
+        tuple(inputs.values()),
         str(target),
-        kwargs=inputs,
-        input_names=list(inputs),
+        input_names=names,
         output_names=["last_hidden_state"],
         dynamic_axes=axes,
         dynamo=False,

@@ -40,7 +40,8 @@ def plot(result: dict[str, Any], path: Path) -> None:
     from matplotlib import pyplot
 
     if result["offline"]:
-        figure, axes = pyplot.subplots(1, len(result["offline"]), figsize=(4 * len(result["offline"]), 4), sharey=True)
+        columns = len(result["offline"])
+        figure, axes = pyplot.subplots(1, columns, figsize=(4 * columns, 4), sharey=True, squeeze=False)
         for axis, (corpus, rows) in zip(axes[0], result["offline"].items(), strict=True):
             names = list(rows["contestants"])
             axis.barh(names, [rows["contestants"][name]["tokens_per_second"] for name in names])
