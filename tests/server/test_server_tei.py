@@ -23,6 +23,7 @@ from cenote.server.dialects.tei import TEI
 from cenote.server.endpoint import choose
 from cenote.server.failures import failure_of
 from cenote.server.paths import bare_paths
+from tiny import add_sentence_transformers_files, tiny_checkpoint
 from tolerances import assert_close
 
 PAGE = (Path(__file__).parents[2] / "docs" / "api" / "tei.md").read_text(encoding="utf-8")
@@ -131,6 +132,19 @@ class TestEmbed:
         body = {"model": "dense", "inputs": inputs, "parameters": {"prompt_name": "query"}}
         vectors = reference.encode(TEXTS, prompt_name="query")
         assert_close(ask(kinds, f"{prefix}/similarity", **body), vectors[1:] @ vectors[0])
+
+
+def test_vectors_are_normalised_even_where_the_checkpoint_does_not(tmp_path: Path) -> None:
+    folder = add_sentence_transformers_files(tiny_checkpoint("bert", tmp_path))
+    raw = SentenceTransformer(str(folder), device="cpu").encode(TEXTS)
+    unit = raw / np.linalg.norm(raw, axis=1, keepdims=True)
+    engine = AsyncEngine(folder, threads=1)
+    with run_server({"raw": engine}) as server:
+        assert_close(np.array(ask(server, "/tei/embed", inputs=TEXTS)), unit)
+        assert_close(np.array(ask(server, "/tei/embed", inputs=TEXTS, normalize=False)), raw, "raw")
+        data = ask(server, "/tei/v1/embeddings", input=TEXTS)["data"]
+        assert_close(np.array([item["embedding"] for item in data]), unit)
+    engine.close()
 
 
 @pytest.mark.parametrize("prefix", ["", "/tei"])
