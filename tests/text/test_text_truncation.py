@@ -93,6 +93,18 @@ def test_bl_31_one_long_text_does_not_change_the_others(tokenizer_folder: Callab
         assert (caught.value.param, caught.value.index, caught.value.status) == ("input", place, 400)
 
 
+def test_more_texts_than_the_tokenizer_gets_at_once(
+    tokenizer_folder: Callable[[str], Path], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    encoder = encoder_for(tokenizer_folder("bert_class"), max_length=12)
+    texts = [" ".join(["hello", "world"][: 1 + i % 2] * (1 + i % 9)) for i in range(23)]
+    whole = encoder.encode(texts)
+    monkeypatch.setattr("cenote.text.content._BATCH_TEXTS", 5)
+    for before, after in zip(whole, encoder.encode(texts), strict=True):
+        assert np.array_equal(before.token_ids, after.token_ids)
+        assert before.truncated == after.truncated
+
+
 @pytest.mark.parametrize("side", SIDES)
 @pytest.mark.parametrize("name", FOLDERS)
 def test_a_long_text_gives_the_ids_of_the_whole_text(

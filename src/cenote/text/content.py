@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -16,6 +16,8 @@ from cenote.text.truncate import kept_slice
 _FIRST_CHARS_PER_TOKEN = 8
 _GROWTH = 4
 _COUNTED_CHARS = 200_000
+_BATCH_TEXTS = 1024
+"""Texts that the tokenizer gets at once: what it returns takes a hundred times the memory of the ids that are kept."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -96,9 +98,11 @@ def _piece(text: str, num_chars: int, side: TruncationSide) -> _Piece:
     return _Piece(text[:cut], 0, False) if side == "right" else _Piece(text[cut:], cut, False)
 
 
-def _encode(backend: Tokenizer, pieces: Sequence[_Piece], wanted: Wanted) -> list[Encoding]:
+def _encode(backend: Tokenizer, pieces: Sequence[_Piece], wanted: Wanted) -> Iterator[Encoding]:
     encode = backend.encode_batch if wanted.offsets else backend.encode_batch_fast
-    return encode([piece.text for piece in pieces], add_special_tokens=False)
+    for start in range(0, len(pieces), _BATCH_TEXTS):
+        texts = [piece.text for piece in pieces[start : start + _BATCH_TEXTS]]
+        yield from encode(texts, add_special_tokens=False)
 
 
 def _content(piece: _Piece, encoding: Encoding, wanted: Wanted) -> Content:
