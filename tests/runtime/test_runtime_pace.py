@@ -17,7 +17,16 @@ def test_a_bad_measurement_at_start_does_not_last() -> None:
 def test_one_slow_step_changes_little() -> None:
     pace = Pace(tokens_per_second=9_000)
     pace.observe(900, 5.0)
-    assert pace.step_tokens > 800
+    assert pace.step_tokens > 700
+
+
+def test_on_a_machine_that_is_busy_by_turns_a_step_takes_its_time_in_the_mean() -> None:
+    """The mean of the speeds would be 5,000 tokens a second, and a step 275 ms in the mean."""
+    pace = Pace(tokens_per_second=9_000)
+    for number in range(400):
+        pace.observe(pace.step_tokens, pace.step_tokens / (9_000 if number % 2 else 1_000))
+    mean_seconds = pace.step_tokens * (1 / 9_000 + 1 / 1_000) / 2
+    assert mean_seconds == pytest.approx(CPU_STEP_SECONDS, rel=0.25)
 
 
 def test_small_steps_say_nothing() -> None:

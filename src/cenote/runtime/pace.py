@@ -6,17 +6,20 @@ from dataclasses import dataclass
 
 CPU_STEP_SECONDS = 0.1
 """Long enough to be efficient, short enough for others to get their turn."""
-MIN_STEP_TOKENS = 256
+MIN_STEP_TOKENS = 128
 MAX_STEP_TOKENS = 16_384
 _WEIGHT = 0.1
 """Of a new measurement; the machine may be busy for a moment."""
+_MOST_AT_ONCE = 3.0
+"""A measurement that is off by more counts as off by this much."""
 
 
 @dataclass(kw_only=True)
 class Pace:
     """The speed of a model on this CPU, in tokens a second: measured at start, then kept up to date.
 
-    `most_tokens` is what a step may have at most, by its memory.
+    It is the time of a token that is averaged: a mean of speeds would hardly see slow steps. `most_tokens` is what a step
+    may have at most, by its memory.
     """
 
     tokens_per_second: float
@@ -31,4 +34,6 @@ class Pace:
     def observe(self, num_tokens: int, seconds: float) -> None:
         """Note a step; one that was less than half full says little about a full one."""
         if 2 * num_tokens >= self.step_tokens:
-            self.tokens_per_second += _WEIGHT * (num_tokens / seconds - self.tokens_per_second)
+            times_slower = self.tokens_per_second * seconds / num_tokens
+            times_slower = min(max(times_slower, 1 / _MOST_AT_ONCE), _MOST_AT_ONCE)
+            self.tokens_per_second /= 1 + _WEIGHT * (times_slower - 1)
