@@ -18,7 +18,7 @@ CLIENTS_PIP := $(CLIENTS)/bin/python -m pip install --quiet --disable-pip-versio
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: soak help serve test test-clients check format bench bench-online bench-peers models venv clean
+.PHONY: bench-quick bench-start bench-growth soak help serve test test-clients check format bench bench-online bench-peers models venv clean
 
 help: ## Show this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-12s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -58,6 +58,18 @@ bench: $(DEV_STAMP) ## Measure offline and online speed and run the soak; result
 soak: $(DEV_STAMP) ## Load a real server for ten minutes, faults and leaving clients included (ARGS="--seconds 60")
 	@$(FETCH) all-MiniLM-L6-v2 > /dev/null
 	$(BIN)/python benchmarks/soak_server.py $(ARGS)
+
+bench-quick: $(DEV_STAMP) ## Print speed ratios against sentence-transformers, in under two minutes
+	@$(FETCH) all-MiniLM-L6-v2 > /dev/null
+	$(BIN)/python benchmarks/quick.py $(ARGS)
+
+bench-start: $(DEV_STAMP) ## Measure the time to the first vector and its memory against a bare transformers script
+	@$(FETCH) all-MiniLM-L6-v2 > /dev/null
+	$(BIN)/python benchmarks/start.py $(ARGS)
+
+bench-growth: $(DEV_STAMP) ## Measure time and memory of a call with 1,000 to 100,000 texts, with a plot
+	@$(FETCH) all-MiniLM-L6-v2 > /dev/null
+	$(BIN)/python benchmarks/growth.py $(ARGS)
 
 bench-online: $(DEV_STAMP) ## Measure the sync-free runner against what it replaces, on BGE-M3's shape
 	$(BIN)/python benchmarks/online_variants.py $(ARGS)
