@@ -18,8 +18,8 @@ _MOST_AT_ONCE = 3.0
 class Pace:
     """The speed of a model on this CPU, in tokens a second: measured at start, then kept up to date.
 
-    It is the time of a token that is averaged: a mean of speeds would hardly see slow steps. `most_tokens` is what a step
-    may have at most, by its memory.
+    It is the time of a token that is averaged: a mean of speeds would hardly see slow steps. `most_tokens` is what a
+    step may have at most, by its memory.
     """
 
     tokens_per_second: float
