@@ -65,6 +65,12 @@ class EngineOptions:
         "By default 4194304 in a server and no limit in Python.",
         env="CENOTE_MAX_QUEUE_TOKENS",
     )
+    step_ms: int | None = option(
+        None,
+        help="Milliseconds that a step on a CPU should take: longer ones have more throughput, and others wait longer. "
+        "By default 100 in a server and AsyncEngine, 400 in Engine and the other commands.",
+        env="CENOTE_STEP_MS",
+    )
     stall_seconds: int = option(
         60,
         help="Seconds after which a step that is not finished counts as stuck: the server is unhealthy then.",
@@ -92,7 +98,7 @@ class EngineOptions:
     def __post_init__(self) -> None:
         if self.dtype not in DTYPES:
             raise OptionError(f"dtype {self.dtype!r} is not one of {', '.join(DTYPES)}")
-        for name in ("max_length", "max_batch_tokens", "threads", "stall_seconds"):
+        for name in ("max_length", "max_batch_tokens", "threads", "step_ms", "stall_seconds"):
             value = getattr(self, name)
             if value is not None and value < 1:
                 raise OptionError(f"{name} must be at least 1, not {value}")

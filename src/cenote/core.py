@@ -28,7 +28,7 @@ from cenote.runtime.distinct import distinct
 from cenote.runtime.lane import Lane
 from cenote.runtime.loop import Loop
 from cenote.runtime.memory import check_step_memory, free_memory, measure_step_memory
-from cenote.runtime.pace import Pace
+from cenote.runtime.pace import CPU_STEP_SECONDS, Pace
 from cenote.runtime.request import Answer, Request, Sequence
 from cenote.runtime.runner import ModelRunner, with_updates
 from cenote.runtime.sharded import ShardedRunner
@@ -232,8 +232,10 @@ def _sized(runner: ModelRunner, options: EngineOptions, decisions: Decisions) ->
     check_step_memory(memory, max(options.max_batch_tokens or 0, max_length), max_length, free)
     pace = None
     if options.max_batch_tokens is None:
-        pace = measure_pace(runner, tasks[0], max_length, most_tokens=memory.most_tokens(free, max_length))
-        reason = "about 100 ms a step: measured at start, and kept up to date"
+        step_seconds = CPU_STEP_SECONDS if options.step_ms is None else options.step_ms / 1000
+        most_tokens = memory.most_tokens(free, max_length)
+        pace = measure_pace(runner, tasks[0], max_length, step_seconds=step_seconds, most_tokens=most_tokens)
+        reason = f"about {round(step_seconds * 1000)} ms a step: measured at start, and kept up to date"
         decisions = decisions.with_step(Decision(what="step_tokens", value=str(pace.step_tokens), reason=reason))
     largest = max(pace.most_tokens if pace else decisions.step_tokens, max_length)
     bound = memory.bound(largest, max_length)

@@ -7,6 +7,7 @@ import functools
 import weakref
 from collections.abc import Awaitable, Callable
 from concurrent.futures import Future, ThreadPoolExecutor
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, Concatenate, ParamSpec, Self, TypeVar
 
@@ -29,6 +30,9 @@ MANY_TEXTS = 64
 class _Door:
     """A model and the loop that serves it. A loop that was handed in stays open when the engine closes."""
 
+    _STEP_MS: int
+    """How long a step on a CPU takes unless the options say it."""
+
     def __init__(
         self,
         model: str | Path,
@@ -45,6 +49,8 @@ class _Door:
         if options is not None and keywords:
             raise OptionError("give either options or keywords, not both")
         options = options or from_keywords(EngineOptions, keywords)
+        if options.step_ms is None:
+            options = replace(options, step_ms=self._STEP_MS)
         self._loop = loop or Loop()
         try:
             core = open_core(str(model), options, self._loop)
@@ -163,6 +169,8 @@ class Engine(_Door):
     (2, 384)
     """
 
+    _STEP_MS = 400
+
     embed = _blocking(verbs.embed)
     embed_all = _blocking(verbs.embed_all)
     embed_chunks = _blocking(verbs.embed_chunks)
@@ -193,6 +201,8 @@ class AsyncEngine(_Door):
     Tokenising runs on threads of its own, so that the event loop stays free: two for requests of many texts, and two
     for the others, which do not wait behind those.
     """
+
+    _STEP_MS = 100
 
     def __init__(
         self, model: str | Path, options: EngineOptions | None = None, *, loop: Loop | None = None, **keywords: Any

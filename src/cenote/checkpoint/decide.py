@@ -142,7 +142,7 @@ def _step_tokens(options: EngineOptions, facts: DeviceFacts) -> Decision:
     if options.max_batch_tokens is not None:
         value, reason = options.max_batch_tokens, "asked for by max_batch_tokens"
     elif facts.kind == "cpu":
-        value, reason = CPU_STEP_TOKENS, "a guess: the engine measures what the CPU runs in about 100 ms"
+        value, reason = CPU_STEP_TOKENS, "a guess: the engine measures what the CPU runs in a step's time"
     else:
         value, reason = ACCELERATOR_STEP_TOKENS, "fills the accelerator"
     return Decision(what="step_tokens", value=str(value), reason=reason)

@@ -1,11 +1,11 @@
-"""How many tokens a step on a CPU should have: about 100 ms of work, whatever the machine does at the moment."""
+"""How many tokens a step on a CPU should have to take its time, whatever the machine does at the moment."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 
 CPU_STEP_SECONDS = 0.1
-"""Long enough to be efficient, short enough for others to get their turn."""
+"""Long enough to be efficient, short enough for others to get their turn; steps that nobody waits for may be longer."""
 MIN_STEP_TOKENS = 128
 MAX_STEP_TOKENS = 16_384
 _WEIGHT = 0.1
@@ -24,11 +24,12 @@ class Pace:
 
     tokens_per_second: float
     most_tokens: int = MAX_STEP_TOKENS
+    step_seconds: float = CPU_STEP_SECONDS
 
     @property
     def step_tokens(self) -> int:
-        """Return the tokens of a step of about `CPU_STEP_SECONDS`."""
-        wanted = max(MIN_STEP_TOKENS, int(self.tokens_per_second * CPU_STEP_SECONDS))
+        """Return the tokens of a step of about `step_seconds`."""
+        wanted = max(MIN_STEP_TOKENS, int(self.tokens_per_second * self.step_seconds))
         return min(wanted, self.most_tokens)
 
     def observe(self, num_tokens: int, seconds: float) -> None:

@@ -27,7 +27,7 @@ from cenote.runtime.runner import InFlight, ModelRunner
 
 MIN_SHARD_TOKENS = 16
 """A smaller shard costs more in Python than it saves."""
-MAX_IMBALANCE = 1.3
+MAX_IMBALANCE = 1.5
 """Largest shard, in equal shares of the step, at which shards still beat sharing every operation."""
 
 ShardResults = list[Results | CenoteError]

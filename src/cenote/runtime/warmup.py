@@ -35,10 +35,11 @@ def warm_up(runner: ModelRunner, tasks: tuple[Task, ...], *, step_tokens: int, m
             ) from error
 
 
-def measure_pace(runner: ModelRunner, task: Task, max_length: int, most_tokens: int = MAX_STEP_TOKENS) -> Pace:
-    """Return the speed of the faster of two warm steps, with room for steps of `most_tokens`."""
+def measure_pace(runner: ModelRunner, task: Task, max_length: int, *, step_seconds: float, most_tokens: int) -> Pace:
+    """Return the speed of the faster of two warm steps; steps are to take `step_seconds` and fit into `most_tokens`."""
     seconds = min(_step(runner, task, CPU_PROBE_TOKENS, max_length) for _ in range(2))
-    return Pace(tokens_per_second=CPU_PROBE_TOKENS / seconds, most_tokens=min(most_tokens, MAX_STEP_TOKENS))
+    most = min(most_tokens, MAX_STEP_TOKENS)
+    return Pace(tokens_per_second=CPU_PROBE_TOKENS / seconds, most_tokens=most, step_seconds=step_seconds)
 
 
 def _step(runner: ModelRunner, task: Task, num_tokens: int, max_length: int) -> float:
