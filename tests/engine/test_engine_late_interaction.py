@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import itertools
 import string
 from collections.abc import Callable
 from pathlib import Path
@@ -31,6 +32,9 @@ DOCUMENTS = [
     "the cat sat . on the mat , twice !",
     "the river was cold " * 20,
 ]
+WORDS = ("the", "river", "was", "cold", "cat", "sat", "on", "mat", "machine", "learning", "is", "a", "hello")
+MANY = [" ".join(words) for words in itertools.islice(itertools.product(WORDS, repeat=3), 2000)]
+"""All different, since equal ones are computed once."""
 
 
 def plain_max_sim(query: npt.NDArray[Any], document: npt.NDArray[Any]) -> float:
@@ -116,7 +120,7 @@ def test_only_scores_leave_the_device(colbert: Path, monkeypatch: pytest.MonkeyP
             return copy(buffer)
 
         monkeypatch.setattr(type(device), "copy_to_host", lambda _, buffer: counted(buffer))
-        engine.score("a query", ["the old city by the sea"] * 300)
+        engine.score("a query", MANY[:300])
     assert sum(copied[1:]) == 300
     assert len(copied) > 3
 
@@ -147,7 +151,7 @@ def test_raw_scores_and_instructions(colbert: Path) -> None:
 def test_a_caller_who_leaves_takes_both_requests_along(colbert: Path) -> None:
     async def run() -> None:
         async with AsyncEngine(colbert, max_batch_tokens=64) as engine:
-            task = asyncio.create_task(engine.rerank(QUERY, ["the old city by the sea"] * 2000))
+            task = asyncio.create_task(engine.rerank(QUERY, MANY))
             lane = engine._core.lane
             while not any(len(request.sequences) == 2000 for request in lane.waiting):
                 await asyncio.sleep(0.001)

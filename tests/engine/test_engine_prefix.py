@@ -23,9 +23,9 @@ def some_ids(length: int, seed: int) -> list[int]:
 
 FIRST, SECOND = some_ids(20, 1), some_ids(30, 2)
 TEXTS = [
-    *[FIRST + some_ids(n, n) for n in (5, 9, 9, 14, 1)],
+    *[FIRST + some_ids(n, seed) for seed, n in enumerate((5, 9, 9, 14, 1))],
     some_ids(25, 77),
-    *[SECOND + some_ids(n, 50 + n) for n in (3, 3, 8)],
+    *[SECOND + some_ids(n, 50 + seed) for seed, n in enumerate((3, 3, 8))],
     FIRST + SECOND[:4],
 ]
 
