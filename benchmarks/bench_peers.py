@@ -45,6 +45,10 @@ REFERENCE = "sentence-transformers"
 ONNX_MODELS = frozenset({"fastembed", "onnx runtime", "onnx runtime int8", "openvino int8"})
 
 
+class ContestantEndedError(SystemExit):
+    """A contestant's process is gone."""
+
+
 class Worker:
     """A contestant's process."""
 
@@ -85,7 +89,7 @@ class Worker:
         assert self._process.stdout is not None
         line = self._process.stdout.readline()
         if not line:
-            raise SystemExit(f"{self.name} ended; its last words are in {self._log.name}")
+            raise ContestantEndedError(f"{self.name} ended; its last words are in {self._log.name}")
         answer: dict[str, Any] = json.loads(line)
         return answer
 
@@ -127,8 +131,12 @@ def _run_corpus(corpus: str, workers: list[Worker], folder: Path, options: argpa
     path = folder / f"{corpus}.json"
     vectors: dict[str, Any] = {}
     path.write_text(json.dumps(texts[:: max(1, len(texts) // 64)]), encoding="utf-8")
-    for worker in workers:
-        worker.embed(path)
+    for worker in list(workers):
+        try:
+            worker.embed(path)
+        except ContestantEndedError as ended:
+            print(f"left out from here on: {ended}", file=sys.stderr)
+            workers.remove(worker)
         worker.seconds = []
     path.write_text(json.dumps(texts), encoding="utf-8")
     for number in range(options.rounds):
