@@ -95,6 +95,23 @@ def test_a_short_query_does_not_wait_behind_bulk_jobs() -> None:
     assert waited <= 2
 
 
+def test_queries_are_served_in_the_order_of_their_arrival() -> None:
+    """Sixty clients, each of which asks again at once: those with the longer queries do not wait for all others."""
+    rng = np.random.default_rng(0)
+    requests: list[Request] = []
+    asked: dict[Request, int] = {}
+    waits = []
+    for step in range(1, 400):
+        while len(requests) < 60:
+            query = make_request([int(rng.integers(2, 9))])
+            admit(query, requests, step - 1)
+            requests.append(query)
+            asked[query] = step
+        waits += [1 + step - asked[take.request] for take in take_step(requests, step)]
+    # 60 queries of 5 tokens in the mean are 9.4 steps of 32.
+    assert max(waits) <= 14
+
+
 def test_a_long_decoder_text_does_not_hold_up_short_ones() -> None:
     """A text of a hundred steps runs in chunks; each query that comes meanwhile is in the next step but one."""
     long = make_request([100 * BUDGET], chunkable=True)

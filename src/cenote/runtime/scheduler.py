@@ -1,8 +1,9 @@
 """Which sequences run in the next step: a pure function of the queue.
 
 Requests are served by start-time fair queueing: each has a virtual time, the tokens that it was given, and the one that
-had least goes first. A newcomer starts level with the least served, and of equally served ones the smaller leads, so a
-short query does not wait behind bulk jobs, however many they are. So that a stream of newcomers cannot starve a longer
+had least goes first. A newcomer starts level with the least served, and of equally served ones those that need fewer
+whole steps lead, so a query does not wait behind bulk jobs, however many they are; queries go in the order of their
+arrival. So that a stream of newcomers cannot starve a longer
 request either, one that got nothing for `MAX_SKIPPED_STEPS` leads: the first of them, and only in every other step,
 since many may be due at once.
 """
@@ -43,12 +44,14 @@ def plan(requests: Sequence[Request], step_tokens: int, step: int) -> list[Take]
     """Choose what runs in step number `step`: at most `step_tokens` tokens, or one longer sequence alone.
 
     `requests` are in the order of their arrival. Nothing is changed; `commit` does that. Of equally served requests
-    those that wait for their first turn lead, the smallest first. A sequence that does not fit is cut into chunks where
-    it may be; else it leaves its place to shorter ones of other requests, and its request, being the least served,
-    leads the next step.
+    those that wait for their first turn lead, those that need the fewest whole steps first. A sequence that does not
+    fit is cut into chunks where it may be; else it leaves its place to shorter ones of other requests, and its request,
+    being the least served, leads the next step.
     """
     due = _due(requests, step)
-    heap = [(*_turn(request, due), rank, 0) for rank, request in enumerate(requests) if request.num_waiting]
+    heap = [
+        (*_turn(request, due, step_tokens), rank, 0) for rank, request in enumerate(requests) if request.num_waiting
+    ]
     heapq.heapify(heap)
     takes: list[Take] = []
     left = step_tokens
@@ -103,5 +106,6 @@ def _due(requests: Sequence[Request], step: int) -> Request | None:
     return next((request for request in requests if step - request.last_step > MAX_SKIPPED_STEPS), None)
 
 
-def _turn(request: Request, due: Request | None) -> tuple[float, bool, int]:
-    return (-1.0 if request is due else request.virtual_time, request.next > 0, request.num_tokens_left)
+def _turn(request: Request, due: Request | None, step_tokens: int) -> tuple[float, bool, int]:
+    time = -1.0 if request is due else request.virtual_time
+    return time, request.next > 0, request.num_tokens_left // step_tokens
