@@ -30,8 +30,8 @@ MANY_TEXTS = 64
 class _Door:
     """A model and the loop that serves it. A loop that was handed in stays open when the engine closes."""
 
-    _STEP_MS: int
-    """How long a step on a CPU takes unless the options say it."""
+    _STEP_MS: int | None = None
+    """How long a step on a CPU takes unless the options say it; `None` is `CPU_STEP_SECONDS`."""
 
     def __init__(
         self,
@@ -201,8 +201,6 @@ class AsyncEngine(_Door):
     Tokenising runs on threads of its own, so that the event loop stays free: two for requests of many texts, and two
     for the others, which do not wait behind those.
     """
-
-    _STEP_MS = 100
 
     def __init__(
         self, model: str | Path, options: EngineOptions | None = None, *, loop: Loop | None = None, **keywords: Any

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import sys
 from collections.abc import Iterable, Iterator
+from dataclasses import asdict
 from typing import Annotated, Any
 
 from cyclopts import Parameter
@@ -44,7 +45,7 @@ def inspect(
 
 def _report(reading: Reading, weights: bool) -> dict[str, Any]:
     spec = reading.spec
-    decisions = [{"what": one.what, "value": one.value, "reason": one.reason} for one in reading.decisions]
+    decisions = [asdict(one) for one in reading.decisions]
     report: dict[str, Any] = {
         "name": spec.name,
         "folder": str(spec.root),
@@ -61,8 +62,7 @@ def _report(reading: Reading, weights: bool) -> dict[str, Any]:
 
         loaded = reading.load()
         if reading.decisions.dtype == "int8":
-            done = quantize(loaded)
-            decisions.append({"what": done.what, "value": done.value, "reason": done.reason})
+            decisions.append(asdict(quantize(loaded)))
         path = loaded.attention
         decisions.append({"what": "attention", "value": path.path, "reason": path.reason})
         report |= {"num_parameters": loaded.num_parameters, "unused_weights": list(loaded.unused_weights)}
