@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import functools
 import weakref
+from collections import deque
 from collections.abc import Awaitable, Callable
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import replace
@@ -16,6 +17,7 @@ from cenote.checkpoint.spec import ModelSpec
 from cenote.config import EngineOptions, from_keywords
 from cenote.core import Core, EngineInfo, Pending, open_core
 from cenote.errors import EngineClosedError, OptionError
+from cenote.parts import PARTS_IN_FLIGHT, Whole, is_large, parts_of
 from cenote.runtime.lane import Lane
 from cenote.runtime.load import Load
 from cenote.runtime.loop import Loop
@@ -116,7 +118,21 @@ def _close(loop: Loop, lane: Lane | None) -> Future[None] | None:
 
 def _blocking(verb: Callable[Concatenate[Core, P], Pending[T]]) -> Callable[Concatenate[Engine, P], T]:
     def method(self: Engine, /, *args: P.args, **kwargs: P.kwargs) -> T:
-        return verb(self._core, *args, **kwargs).result()
+        call = functools.partial(verb, self._core, *args, **kwargs)
+        if not is_large(call):
+            return call().result()
+        whole, flying = Whole[T](call), deque[Pending[T]]()
+        try:
+            for start in parts_of(call):
+                if len(flying) == PARTS_IN_FLIGHT:
+                    whole.add(flying.popleft().result())
+                flying.append(start())
+            while flying:
+                whole.add(flying.popleft().result())
+        finally:
+            for pending in flying:
+                pending.future.cancel()
+        return whole.result()
 
     functools.update_wrapper(method, verb)
     return method
@@ -124,14 +140,22 @@ def _blocking(verb: Callable[Concatenate[Core, P], Pending[T]]) -> Callable[Conc
 
 def _awaitable(verb: Callable[Concatenate[Core, P], Pending[T]]) -> Callable[Concatenate[AsyncEngine, P], Awaitable[T]]:
     async def method(self: AsyncEngine, /, *args: P.args, **kwargs: P.kwargs) -> T:
-        submitted = self._start(functools.partial(verb, self._core, *args, **kwargs))
+        call = functools.partial(verb, self._core, *args, **kwargs)
+        if not is_large(call):
+            return await self._answer(call)
+        whole, flying = Whole[T](call), deque[asyncio.Task[T]]()
         try:
-            pending = await asyncio.shield(asyncio.wrap_future(submitted))
-        except asyncio.CancelledError:
-            if not submitted.cancel():
-                submitted.add_done_callback(_withdraw)
-            raise
-        return pending.assemble(await asyncio.wrap_future(pending.future))
+            for start in parts_of(call):
+                if len(flying) == PARTS_IN_FLIGHT:
+                    whole.add(await flying.popleft())
+                flying.append(asyncio.create_task(self._answer(start)))
+            while flying:
+                whole.add(await flying.popleft())
+        finally:
+            for task in flying:
+                task.cancel()
+            await asyncio.gather(*flying, return_exceptions=True)
+        return whole.result()
 
     functools.update_wrapper(method, verb)
     return method
@@ -225,6 +249,17 @@ class AsyncEngine(_Door):
     tokens = _in_text_thread(verbs.tokens)
     chat_tokens = _in_text_thread(verbs.chat_tokens)
     detokenize = _in_text_thread(verbs.detokenize)
+
+    async def _answer(self, call: functools.partial[Pending[T]]) -> T:
+        """Start `call` on a thread, and wait for its answer; whoever cancels that takes it out of the queue."""
+        submitted = self._start(call)
+        try:
+            pending = await asyncio.shield(asyncio.wrap_future(submitted))
+        except asyncio.CancelledError:
+            if not submitted.cancel():
+                submitted.add_done_callback(_withdraw)
+            raise
+        return pending.assemble(await asyncio.wrap_future(pending.future))
 
     def _start(self, function: functools.partial[T]) -> Future[T]:
         if not self._close.alive:

@@ -22,6 +22,8 @@ CenoteError
 
 from __future__ import annotations
 
+from typing import Self
+
 
 class CenoteError(Exception):
     """Base of every exception that Cenote raises on purpose."""
@@ -42,6 +44,11 @@ class InputError(CenoteError):
         super().__init__(message)
         self.param = param
         self.index = index
+
+    def named(self, place: str, index: int) -> Self:
+        """Return the same error with the wrong item called `place`, at position `index` of what the caller passed."""
+        message = str(self).replace(f"{self.param}[{self.index}]", place)
+        return type(self)(message, param=self.param, index=index)
 
 
 class EmptyInputError(InputError):

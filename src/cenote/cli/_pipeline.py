@@ -47,5 +47,4 @@ def _compute(compute: Callable[[list[str]], T], batch: list[Row]) -> T:
         if error.index is None or error.param != "texts":
             raise
         # The position in the batch means nothing to the caller.
-        message = str(error).replace(f"{error.param}[{error.index}]", batch[error.index].place)
-        raise InputError(message, param=error.param, index=error.index) from None
+        raise error.named(batch[error.index].place, error.index) from None
