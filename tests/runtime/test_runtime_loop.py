@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from concurrent.futures import wait
 from pathlib import Path
 from typing import Any
@@ -76,17 +76,34 @@ def test_only_the_request_at_fault_fails(engine: Engine, error: Exception, expec
     assert not engine._core.lane.unanswered
 
 
-def test_memory_errors_are_retried_in_smaller_steps(engine: Engine) -> None:
+def run_out_of_device_memory() -> None:
+    raise torch.OutOfMemoryError("more than two texts do not fit")
+
+
+def run_out_of_host_memory() -> None:
+    """As it really happens on a CPU, where torch raises a plain `RuntimeError`."""
+    torch.empty(1 << 58, dtype=torch.uint8)
+
+
+@pytest.mark.parametrize("run_out", [run_out_of_device_memory, run_out_of_host_memory])
+def test_memory_errors_are_retried_in_smaller_steps(engine: Engine, run_out: Callable[[], None]) -> None:
     """A step too large for the memory is cut, down to one text, and answers all the same."""
     texts = ids(*[6] * 12)
     reference = engine.embed(texts)
 
     def hook(_: torch.nn.Module, arguments: tuple[PackedBatch]) -> None:
         if arguments[0].num_seqs > 2:
-            raise torch.OutOfMemoryError("more than two texts do not fit")
+            run_out()
 
     engine._core.lane.runner.model.backbone.register_forward_pre_hook(hook)
     assert_close(engine.embed(texts), reference)
+
+
+def test_a_text_that_needs_more_memory_than_there_is_is_told_so(engine: Engine) -> None:
+    hook = engine._core.lane.runner.model.backbone.register_forward_pre_hook
+    hook(lambda *_: run_out_of_host_memory())
+    with pytest.raises(DeviceMemoryError, match="send shorter texts"):
+        engine.embed("the cat")
 
 
 def test_a_value_that_is_not_finite_fails_its_own_request(engine: Engine) -> None:

@@ -16,11 +16,10 @@ from concurrent.futures import Future
 from dataclasses import dataclass
 from typing import TypeVar
 
-import torch
-
 from cenote.errors import CenoteError, DeviceMemoryError, EngineClosedError, EngineError
 from cenote.runtime.lane import Lane
 from cenote.runtime.load import Load
+from cenote.runtime.memory import is_out_of_memory
 from cenote.runtime.request import Piece, Request
 from cenote.runtime.runner import InFlight, batch_order
 from cenote.runtime.scheduler import Take
@@ -304,7 +303,7 @@ def _split(parts: list[_Part], error: Exception) -> list[list[_Part]] | None:
         by_request.setdefault(id(part.request), []).append(part)
     if len(by_request) > 1:
         return list(by_request.values())
-    if isinstance(error, torch.OutOfMemoryError) and len(parts) > 1:
+    if is_out_of_memory(error) and len(parts) > 1:
         middle = len(parts) // 2
         return [parts[:middle], parts[middle:]]
     return None
@@ -313,7 +312,7 @@ def _split(parts: list[_Part], error: Exception) -> list[list[_Part]] | None:
 def _explain(error: Exception) -> CenoteError:
     if isinstance(error, CenoteError):
         return error
-    if isinstance(error, torch.OutOfMemoryError):
+    if is_out_of_memory(error):
         return DeviceMemoryError(
             "the device ran out of memory for this request: send shorter texts or lower max_length"
         )

@@ -9,15 +9,14 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import torch
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
 
 from cenote.errors import CheckpointError
-from cenote.params import PoolingParams, Task
-from cenote.runtime.request import Piece, Sequence
-from cenote.runtime.runner import ModelRunner, with_updates
+from cenote.params import Task
+from cenote.runtime.made_up import made_up_texts
+from cenote.runtime.runner import ModelRunner
 
 _PROBE_TOKENS = (64, 256)
 _USABLE_SHARE = 0.8
@@ -64,7 +63,7 @@ def check_step_memory(memory: StepMemory, num_tokens: int, max_length: int, free
 
 def is_out_of_memory(error: Exception) -> bool:
     """Return whether a step failed for want of memory; on a CPU torch has no error class of its own for it."""
-    return isinstance(error, torch.OutOfMemoryError) or "can't allocate memory" in str(error)
+    return isinstance(error, torch.OutOfMemoryError | MemoryError) or "can't allocate memory" in str(error)
 
 
 def free_memory() -> int:
@@ -79,10 +78,9 @@ def free_memory() -> int:
 
 def _peak_bytes(runner: ModelRunner, task: Task, num_tokens: int) -> int:
     """Run one text, which is never cut into shards, so that all of it runs on this thread."""
-    params = with_updates({task: PoolingParams(task=task)}, runner.pooler)
-    sequence = Sequence(token_ids=np.zeros(num_tokens, dtype=np.int64), params=params, num_keys=num_tokens)
+    pieces = made_up_texts(runner, task, length=num_tokens)
     with _LiveBytes() as live:
-        runner.launch([Piece(sequence=sequence, stop=num_tokens)]).result()
+        runner.launch(pieces).result()
     peak: int = live.peak
     return peak
 

@@ -93,7 +93,7 @@ def _start_threads(jobs: queue.SimpleQueue[_Job | None], num_threads: int) -> No
     """Start the threads that run `jobs`, each of which computes alone.
 
     torch keeps the number of compute threads for each thread, and the number last set for threads yet to come: that is
-    put back.
+    put back. A thread takes that number over when it first asks for it, so it has to ask before it sets its own.
     """
     before = torch.get_num_threads()
     ready = threading.Barrier(num_threads + 1)
@@ -105,6 +105,7 @@ def _start_threads(jobs: queue.SimpleQueue[_Job | None], num_threads: int) -> No
 
 def _work(jobs: queue.SimpleQueue[_Job | None], ready: threading.Barrier) -> None:
     """Run jobs until None comes."""
+    torch.get_num_threads()
     torch.set_num_threads(1)
     ready.wait()
     while (job := jobs.get()) is not None:

@@ -4,14 +4,12 @@ from __future__ import annotations
 
 import time
 
-import numpy as np
-
 from cenote.errors import CenoteError, CheckpointError
-from cenote.params import PoolingParams, Task
+from cenote.params import Task
+from cenote.runtime.made_up import made_up_texts
 from cenote.runtime.memory import is_out_of_memory
 from cenote.runtime.pace import MAX_STEP_TOKENS, Pace
-from cenote.runtime.request import Piece, Sequence
-from cenote.runtime.runner import ModelRunner, with_updates
+from cenote.runtime.runner import ModelRunner
 
 CPU_PROBE_TOKENS = 256
 
@@ -45,10 +43,7 @@ def measure_pace(runner: ModelRunner, task: Task, max_length: int, *, step_secon
 def _step(runner: ModelRunner, task: Task, num_tokens: int, max_length: int) -> float:
     """Run one step of about `num_tokens` made-up tokens and return its seconds."""
     length = min(64, max_length)
-    params = with_updates({task: PoolingParams(task=task)}, runner.pooler)
-    ids = np.zeros(length, dtype=np.int64)
-    sequence = Sequence(token_ids=ids, params=params, num_keys=length)
-    pieces = [Piece(sequence=sequence, stop=length)] * max(1, num_tokens // length)
+    pieces = made_up_texts(runner, task, length=length, number=max(1, num_tokens // length))
     started = time.perf_counter()
     for result in runner.launch(pieces).result():
         if isinstance(result, CenoteError):
