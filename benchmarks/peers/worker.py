@@ -144,7 +144,10 @@ def vllm(setup: Setup) -> Embed:
         max_num_batched_tokens=4096,
         max_num_seqs=256,
     )
-    return lambda texts: [each.outputs.embedding for each in llm.embed(texts, use_tqdm=False)]
+    cut = {"truncate_prompt_tokens": -1}  # at the model's own limit; else a longer text is refused
+    return lambda texts: [
+        each.outputs.embedding for each in llm.embed(texts, use_tqdm=False, tokenization_kwargs=dict(cut))
+    ]
 
 
 CONTESTANTS: dict[str, Callable[[Setup], Embed]] = {
