@@ -8,16 +8,9 @@ from __future__ import annotations
 
 import argparse
 import json
-import os
-import socket
 import statistics
-import subprocess
 import sys
 import time
-import urllib.error
-import urllib.request
-from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -25,10 +18,9 @@ from cenote import Engine
 from cenote.bench.corpora import CORPORA, make_texts
 from cenote.bench.load import Load, LoadResult, run_load
 from report import DEFAULT_MODEL, environment, write_result
+from serving import HOST, Server, free_port, running
 
-HOST = "127.0.0.1"
 GOAL = 0.65
-START_LIMIT_SECONDS = 60.0
 
 
 def offline_tokens_per_second(options: argparse.Namespace, texts: list[str]) -> tuple[float, list[int]]:
@@ -43,52 +35,30 @@ def offline_tokens_per_second(options: argparse.Namespace, texts: list[str]) -> 
     return sum(num_tokens) / statistics.median(seconds), num_tokens
 
 
-@contextmanager
-def served(options: argparse.Namespace) -> Iterator[tuple[int, float]]:
-    """Run `cenote serve` and give its port and the seconds that it took to become healthy."""
-    with socket.socket() as probe:
-        probe.bind((HOST, 0))
-        port = probe.getsockname()[1]
+def server_of(options: argparse.Namespace) -> Server:
+    """Return how `cenote serve` is run here."""
+    port = free_port()
     command = [str(Path(sys.executable).with_name("cenote")), "serve", str(options.model)]
     command += ["--host", HOST, "--port", str(port)]
     own = {"CENOTE_THREADS": str(options.threads), "CENOTE_DTYPE": "float32", "CENOTE_DEVICE": "cpu"}
-    start = time.perf_counter()
-    with subprocess.Popen(command, env=os.environ | own, stdout=subprocess.DEVNULL) as server:
-        try:
-            _wait_until_healthy(server, port)
-            yield port, time.perf_counter() - start
-        finally:
-            server.terminate()
-
-
-def _wait_until_healthy(server: subprocess.Popen[bytes], port: int) -> None:
-    end = time.monotonic() + START_LIMIT_SECONDS
-    while time.monotonic() < end:
-        if server.poll() is not None:
-            raise SystemExit(f"the server stopped at start with exit code {server.returncode}")
-        try:
-            with urllib.request.urlopen(f"http://{HOST}:{port}/health", timeout=2):
-                return
-        except (OSError, urllib.error.URLError):
-            time.sleep(0.05)
-    raise SystemExit(f"the server was not healthy after {START_LIMIT_SECONDS:.0f} s")
+    return Server(command=command, port=port, environment=own)
 
 
 def online(options: argparse.Namespace, texts: list[str]) -> tuple[LoadResult, float]:
     """Return what the clients measured, and the seconds that the server needed to start."""
     shared = {"model": options.model.name, "encoding_format": options.encoding}
     bodies = [json.dumps({**shared, "input": text}).encode() for text in texts]
-    with served(options) as (port, ready_seconds):
+    with running(server_of(options)) as server:
         load = Load(
             host=HOST,
-            port=port,
+            port=server.server.port,
             path="/v1/embeddings",
             bodies=bodies,
             num_clients=options.clients,
             seconds=options.seconds,
             warmup_seconds=2.0,
         )
-        return run_load(load), ready_seconds
+        return run_load(load), server.ready_seconds
 
 
 def summarise(load: LoadResult, num_tokens: list[int]) -> dict[str, Any]:

@@ -40,7 +40,7 @@ REFUSED: tuple[tuple[bytes, int], ...] = (
 class Soak:
     """The server under test and what was seen of it. `expected` are the vectors of `texts`, each asked for alone."""
 
-    process: subprocess.Popen[str]
+    process: subprocess.Popen[bytes]
     http: httpx.AsyncClient
     texts: list[str]
     expected: npt.NDArray[np.float32]

@@ -12,11 +12,9 @@ import argparse
 import asyncio
 import re
 import statistics
-import subprocess
 import sys
 import time
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -25,6 +23,7 @@ import numpy as np
 
 from cenote.bench.corpora import make_texts
 from report import DEFAULT_MODEL, environment, write_result
+from serving import Running, Server, free_port, running
 from soak_clients import CLIENTS, MIB, Soak, body_of, repeat, vectors_of
 
 IDLE_LIMIT_SECONDS = 60.0
@@ -85,13 +84,13 @@ def summarise(soak: Soak, gauges: dict[str, float], found: dict[str, float]) -> 
     }
 
 
-async def run(process: subprocess.Popen[str], url: str, options: argparse.Namespace) -> dict[str, Any]:
+async def run(server: Running, options: argparse.Namespace) -> dict[str, Any]:
     """Ask for the expected vectors, run the load, and return the figures."""
     texts = make_texts("query", options.texts // 2) + make_texts("mixed", options.texts // 2)
     headers = {"content-type": "application/json"}
-    async with httpx.AsyncClient(base_url=url, timeout=options.answer_limit, headers=headers) as http:
+    async with httpx.AsyncClient(base_url=server.server.url, timeout=options.answer_limit, headers=headers) as http:
         expected = [vectors_of(await http.post("/v1/embeddings", content=body_of([text])))[0] for text in texts]
-        soak = Soak(process=process, http=http, texts=texts, expected=np.stack(expected))
+        soak = Soak(process=server.process, http=http, texts=texts, expected=np.stack(expected))
         before = await metrics(soak)
         end = time.monotonic() + options.seconds
         await asyncio.gather(
@@ -102,20 +101,12 @@ async def run(process: subprocess.Popen[str], url: str, options: argparse.Namesp
         return summarise(soak, gauges, {name: value - before.get(name, 0.0) for name, value in after.items()})
 
 
-@contextmanager
-def served(options: argparse.Namespace) -> Iterator[tuple[subprocess.Popen[str], str]]:
-    """Run `cenote serve` on a free port; give the process and its address."""
-    command = [sys.executable, "-m", "cenote", "serve", str(options.model), "--name", "soak", "--port", "0"]
+def server_of(options: argparse.Namespace) -> Server:
+    """Return how `cenote serve` is run here."""
+    port = free_port()
+    command = [sys.executable, "-m", "cenote", "serve", str(options.model), "--name", "soak", "--port", str(port)]
     command += ["--threads", str(options.threads), "--max-body-bytes", str(MIB), "--log-level", "error"]
-    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
-        try:
-            assert process.stdout is not None
-            greeting = process.stdout.readline().split()
-            if not greeting:
-                raise SystemExit("the server did not start")
-            yield process, greeting[-1]
-        finally:
-            process.terminate()
+    return Server(command=command, port=port)
 
 
 def parse_arguments(arguments: list[str] | None = None) -> argparse.Namespace:
@@ -131,10 +122,9 @@ def parse_arguments(arguments: list[str] | None = None) -> argparse.Namespace:
 
 def soak_server(options: argparse.Namespace) -> tuple[dict[str, Any], bool]:
     """Run everything; return the figures, and whether all is well."""
-    with served(options) as (process, url):
-        outcome = asyncio.run(run(process, url, options))
-        process.terminate()
-        outcome["exit_code"] = process.wait(60)
+    with running(server_of(options)) as server:
+        outcome = asyncio.run(run(server, options))
+        outcome["exit_code"] = server.stop()
     is_well = not outcome["faults"] and not any(outcome["left_over"].values()) and outcome["exit_code"] == 0
     return outcome, is_well and outcome["growth_mib"] <= options.limit
 
