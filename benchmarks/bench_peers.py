@@ -2,162 +2,127 @@
 
 Offline every contestant is a process of its own that waits for its turn; the rounds go around, so that a busy moment
 of the machine hits all alike. Online each server in turn gets the same load. Every vector is compared with
-sentence-transformers in float32.
+sentence-transformers in float32. A contestant that cannot run a model, or fails, is named in the result with the
+reason, and the others go on.
 """
 
 from __future__ import annotations
 
 import argparse
 import json
-import os
-import signal
 import statistics
-import subprocess
 import sys
 import tempfile
 import time
-from contextlib import ExitStack, suppress
+from collections.abc import Callable
+from contextlib import ExitStack
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 import torch
 
-from cenote.bench.corpora import make_texts
-from peers.environments import PEERS, REPOSITORY, ROOT, install
+from cenote.bench.corpora import CORPORA, make_texts
+from peers.contestants import OFFLINE, REFERENCE, ContestantError, Worker, export_all, max_tokens
+from peers.environments import PEERS, REPOSITORY, install
 from peers.online import compare_online
 from peers.tables import plot, print_tables
 from report import environment, write_result
 
-OFFLINE = {
-    "cenote": None,
-    "cenote int8": None,
-    "sentence-transformers": "sentence-transformers",
-    "infinity": "infinity",
-    "fastembed": "fastembed",
-    "onnx runtime": "onnx",
-    "onnx runtime int8": "onnx",
-    "openvino int8": "onnx",
-    "vllm": "vllm",
-}
-"""Each contestant and the environment that it runs in; None is the repository's own."""
-REFERENCE = "sentence-transformers"
-ONNX_MODELS = frozenset({"fastembed", "onnx runtime", "onnx runtime int8", "openvino int8"})
+SAMPLE_TEXTS = 256
+"""Texts of a corpus by which its tokens are judged where their number is chosen."""
+WARMUP_TEXTS = 64
 
 
-class ContestantEndedError(SystemExit):
-    """A contestant's process is gone."""
+@dataclass(frozen=True, kw_only=True)
+class Contest:
+    """The contestants that are still in, and why others are not; `folder` is for the texts and their vectors."""
 
+    options: argparse.Namespace
+    folder: Path
+    workers: list[Worker]
+    left_out: dict[str, str]
 
-class Worker:
-    """A contestant's process."""
+    def enter(self, name: str, stack: ExitStack) -> None:
+        """Start a contestant and wait until it is ready."""
+        worker = Worker(name, self.options)
+        stack.callback(worker.close)
+        self.workers.append(worker)
+        self.let(worker, Worker.wait_until_ready)
 
-    def __init__(self, name: str, options: argparse.Namespace, exports: Path) -> None:
-        environment_name = OFFLINE[name]
-        python = Path(sys.executable) if environment_name is None else install(environment_name)
-        command = [str(python), str(Path(__file__).parent / "peers" / "worker.py"), name]
-        command += [str(options.model), str(exports), str(options.threads)]
-        self.name = name
-        self.seconds: list[float] = []
-        self._log = (exports.parent / f"{name.replace(' ', '-')}.log").open("w")
-        self._process = subprocess.Popen(
-            command,
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            stderr=self._log,
-            text=True,
-            env=_environment(options),
-        )
-
-    def wait_until_ready(self) -> None:
-        self._answer()
-
-    def embed(self, path: Path) -> float:
-        """Embed the texts in `path` and return the seconds; the vectors lie beside it."""
-        assert self._process.stdin is not None
-        self._process.stdin.write(f"{path}\n")
-        self._process.stdin.flush()
-        return float(self._answer()["seconds"])
-
-    def close(self) -> None:
-        with suppress(ProcessLookupError):
-            os.killpg(self._process.pid, signal.SIGKILL)  # some peers have processes of their own
-        self._process.communicate()
-        self._log.close()
-
-    def _answer(self) -> dict[str, Any]:
-        assert self._process.stdout is not None
-        line = self._process.stdout.readline()
-        if not line:
-            raise ContestantEndedError(f"{self.name} ended; its last words are in {self._log.name}")
-        answer: dict[str, Any] = json.loads(line)
-        return answer
-
-
-def _environment(options: argparse.Namespace) -> dict[str, str]:
-    own = {"HF_HUB_OFFLINE": "1", "VLLM_NO_USAGE_STATS": "1", "VLLM_CPU_KVCACHE_SPACE": "1"}
-    return os.environ | own | {"OMP_NUM_THREADS": str(options.threads), "TOKENIZERS_PARALLELISM": "true"}
-
-
-def export(model: Path) -> Path:
-    """Export `model` for the peers that need it, once, and return the folder."""
-    exports = ROOT / "exports" / model.name
-    if not (exports / "openvino-int8.xml").exists():
-        texts = exports.with_suffix(".calibration.json")
-        texts.parent.mkdir(parents=True, exist_ok=True)
-        texts.write_text(json.dumps(make_texts("mixed", 128, seed=99)), encoding="utf-8")
-        script = Path(__file__).parent / "peers" / "export.py"
-        subprocess.run([str(install("onnx")), str(script), str(model), str(exports), str(texts)], check=True)
-    return exports
-
-
-def compare_offline(options: argparse.Namespace, names: list[str]) -> dict[str, Any]:
-    """Return, for each corpus and contestant, tokens a second, its rounds, and the cosine to the reference."""
-    exports = export(options.model) if ONNX_MODELS & set(names) else ROOT / "exports" / options.model.name
-    exports.parent.mkdir(parents=True, exist_ok=True)
-    with ExitStack() as stack:
-        folder = Path(stack.enter_context(tempfile.TemporaryDirectory()))
-        workers = []
-        for name in names:
-            worker = Worker(name, options, exports)
-            stack.callback(worker.close)
-            worker.wait_until_ready()
-            workers.append(worker)
-        return {corpus: _run_corpus(corpus, workers, folder, options) for corpus in options.corpora}
-
-
-def _run_corpus(corpus: str, workers: list[Worker], folder: Path, options: argparse.Namespace) -> dict[str, Any]:
-    texts = make_texts(corpus, options.texts)
-    path = folder / f"{corpus}.json"
-    vectors: dict[str, Any] = {}
-    path.write_text(json.dumps(texts[:: max(1, len(texts) // 64)]), encoding="utf-8")
-    for worker in list(workers):
+    def let(self, worker: Worker, act: Callable[[Worker], object]) -> None:
+        """Let a contestant do something; one that fails is out."""
         try:
-            worker.embed(path)
-        except ContestantEndedError as ended:
-            print(f"left out from here on: {ended}", file=sys.stderr)
-            workers.remove(worker)
-        worker.seconds = []
-    path.write_text(json.dumps(texts), encoding="utf-8")
-    for number in range(options.rounds):
-        for worker in workers[number % len(workers) :] + workers[: number % len(workers)]:
+            act(worker)
+        except ContestantError as error:
+            print(f"left out from here on: {error}", file=sys.stderr, flush=True)
+            self.left_out[worker.name] = str(error)
+            self.workers.remove(worker)
+            worker.close()
+
+    def run(self, corpus: str) -> dict[str, Any]:
+        """Return the figures of everybody who embeds a corpus to the end."""
+        texts = make_texts(corpus, num_texts(corpus, self.options))
+        vectors: dict[str, Any] = {}
+        path = self.folder / f"{corpus}.json"
+        path.write_text(json.dumps(texts[:: max(1, len(texts) // WARMUP_TEXTS)]), encoding="utf-8")
+        for worker in list(self.workers):
+            worker.seconds = []
+            self.let(worker, lambda worker: worker.embed(path))
+        path.write_text(json.dumps(texts), encoding="utf-8")
+
+        def measure(worker: Worker) -> None:
             worker.seconds.append(worker.embed(path))
             vectors[worker.name] = np.load(path.with_suffix(".npy"))
-    num_tokens = _num_tokens(options.model, texts)
-    rows = {worker.name: _row(worker, vectors, num_tokens) for worker in workers}
-    return {"texts": len(texts), "tokens": num_tokens, "contestants": rows}
+
+        for number in range(self.options.rounds):
+            first = number % max(1, len(self.workers))
+            for worker in self.workers[first:] + self.workers[:first]:
+                self.let(worker, measure)
+        num_tokens = _num_tokens(self.options.model, texts)
+        rows = {worker.name: _row(worker, vectors, num_tokens) for worker in self.workers}
+        return {"texts": len(texts), "tokens": num_tokens, "contestants": rows}
+
+
+def compare_offline(options: argparse.Namespace, names: list[str]) -> tuple[dict[str, Any], dict[str, str]]:
+    """Return, for each corpus and contestant, tokens a second, its rounds, and the cosine to the reference.
+
+    And why contestants were left out, by their names.
+    """
+    left_out = export_all(names, options)
+    with ExitStack() as stack:
+        folder = Path(stack.enter_context(tempfile.TemporaryDirectory()))
+        contest = Contest(options=options, folder=folder, workers=[], left_out=left_out)
+        for name in names:
+            if name not in left_out:
+                contest.enter(name, stack)
+        return {corpus: contest.run(corpus) for corpus in options.corpora}, left_out
+
+
+def num_texts(corpus: str, options: argparse.Namespace) -> int:
+    """Return how many texts of a corpus have about as many tokens as `options.texts` of the mixed one."""
+    mixed, own = (_num_tokens(options.model, make_texts(name, SAMPLE_TEXTS)) for name in ("mixed", corpus))
+    return max(1, round(mixed / own * int(options.texts)))
 
 
 def _row(worker: Worker, vectors: dict[str, Any], num_tokens: int) -> dict[str, Any]:
-    a, b = (vectors[name].astype(np.float64) for name in (worker.name, REFERENCE))
-    cosines = (a * b).sum(1) / (np.linalg.norm(a, axis=1) * np.linalg.norm(b, axis=1))
+    cosines = _cosines(vectors[worker.name], vectors[REFERENCE]) if REFERENCE in vectors else None
     return {
         "tokens_per_second": round(num_tokens / statistics.median(worker.seconds)),
         "seconds": [round(seconds, 3) for seconds in worker.seconds],
         "spread": round((max(worker.seconds) - min(worker.seconds)) / statistics.median(worker.seconds), 3),
-        "mean_cosine": round(float(cosines.mean()), 6),
-        "smallest_cosine": round(float(cosines.min()), 6),
+        "mean_cosine": None if cosines is None else round(float(cosines.mean()), 6),
+        "smallest_cosine": None if cosines is None else round(float(cosines.min()), 6),
     }
+
+
+def _cosines(left: npt.NDArray[np.float32], right: npt.NDArray[np.float32]) -> npt.NDArray[np.float64]:
+    """Return the cosine of each pair of rows."""
+    a, b = left.astype(np.float64), right.astype(np.float64)
+    cosines: npt.NDArray[np.float64] = (a * b).sum(1) / (np.linalg.norm(a, axis=1) * np.linalg.norm(b, axis=1))
+    return cosines
 
 
 def _num_tokens(model: Path, texts: list[str]) -> int:
@@ -165,7 +130,7 @@ def _num_tokens(model: Path, texts: list[str]) -> int:
 
     tokenizer = Tokenizer.from_file(str(model / "tokenizer.json"))
     tokenizer.no_padding()
-    tokenizer.enable_truncation(json.loads((model / "sentence_bert_config.json").read_text())["max_seq_length"])
+    tokenizer.enable_truncation(max_tokens(model))
     return sum(len(each.ids) for each in tokenizer.encode_batch(texts))
 
 
@@ -190,12 +155,20 @@ def parse_arguments() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--model", type=Path, default=REPOSITORY / "models" / "all-MiniLM-L6-v2", help="model folder")
     parser.add_argument("--contestants", nargs="+", default=list(OFFLINE), choices=list(OFFLINE))
-    parser.add_argument("--corpora", nargs="+", default=["short", "mixed", "long", "skewed"])
-    parser.add_argument("--texts", type=int, default=512)
+    parser.add_argument("--corpora", nargs="*", choices=list(CORPORA), default=["short", "mixed", "long", "skewed"])
+    parser.add_argument(
+        "--texts",
+        type=int,
+        default=512,
+        help="texts of the mixed corpus; of the others so many that each has about as many tokens",
+    )
     parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--threads", type=int, default=2)
     parser.add_argument("--clients", type=int, nargs="*", default=[1, 16, 32, 64], help="none: leave the servers out")
     parser.add_argument("--seconds", type=float, default=8.0, help="length of each measurement of a server")
+    parser.add_argument(
+        "--export-seconds", type=float, default=900.0, help="time for each export; the peers that need it are out then"
+    )
     return parser.parse_args()
 
 
@@ -208,8 +181,12 @@ def main() -> None:
     result: dict[str, Any] = {"benchmark": "peers", **environment(), "model": options.model.name}
     result |= {"threads": options.threads, "rounds": options.rounds}
     result["matrix_multiply_tokens_per_second"] = round(matrix_multiply_tokens(options.model, options.threads))
-    result["offline"] = compare_offline(options, names) if options.corpora else {}
-    result["online"] = compare_online(options, names) if options.clients else {}
+    left_out: dict[str, dict[str, str]] = {"offline": {}, "online": {}}
+    result |= {"left_out": left_out, "offline": {}, "online": {}}
+    if options.corpora:
+        result["offline"], left_out["offline"] = compare_offline(options, names)
+    if options.clients:
+        result["online"], left_out["online"] = compare_online(options, names)
     print_tables(result)
     path = write_result(f"peers-{options.model.name}", result)
     plot(result, path)

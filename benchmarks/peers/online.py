@@ -1,41 +1,36 @@
-"""The servers of the comparison: each is started, loaded by the same generator, and stopped, one after another."""
+"""The servers of the comparison: each is started, loaded by the same generator, and stopped, one after another.
+
+Answers count that come within the measured time. Where a server is too slow for that, it is made longer, up to a limit;
+a request that is not answered within the generator's own limit has failed.
+"""
 
 from __future__ import annotations
 
 import argparse
 import json
 import os
-import signal
-import socket
-import subprocess
 import sys
-import threading
-import time
-import urllib.error
 import urllib.request
-from collections.abc import Iterator
-from contextlib import contextmanager
-from dataclasses import dataclass, replace
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 from cenote.bench.corpora import make_texts
 from cenote.bench.load import Load, LoadResult, run_load
+from peers.contestants import last_words, logs, max_tokens
 from peers.environments import python_of
+from serving import HOST, Server, ServerStartError, free_port, running
 
-HOST = "127.0.0.1"
 NAME = "model"
 BATCH = 32
 BULK_TEXTS = 256
 START_LIMIT_SECONDS = 300.0
-
-
-@dataclass(frozen=True, kw_only=True)
-class Server:
-    """How a contestant is started and asked."""
-
-    command: list[str]
-    path: str = "/v1/embeddings"
+MEASURE_LIMIT_SECONDS = 60.0
+"""The longest that one measurement is stretched to, where answers take longer than it is meant to last."""
+SETTLE_LIMIT_SECONDS = 180.0
+"""For a server to work off what a measurement has left behind."""
 
 
 def servers(options: argparse.Namespace, port: int) -> dict[str, Server]:
@@ -47,107 +42,107 @@ def servers(options: argparse.Namespace, port: int) -> dict[str, Server]:
     infinity += ["--no-bettertransformer", "--no-compile", "--no-model-warmup"]
     vllm = [str(python_of("vllm").with_name("vllm")), "serve", model, "--served-model-name", NAME]
     vllm += ["--runner", "pooling", "--dtype", "float32", "--enforce-eager"]
-    vllm += ["--max-num-batched-tokens", "4096", "--max-num-seqs", "256"]
-    address = ["--host", HOST, "--port", str(port)]
-    return {
-        "cenote": Server(command=[*cenote, "--dtype", "float32", *address]),
-        "cenote int8": Server(command=[*cenote, "--dtype", "int8", *address]),
-        "infinity": Server(command=[*infinity, *address], path="/embeddings"),
-        "vllm": Server(command=[*vllm, *address]),
+    vllm += ["--max-num-batched-tokens", str(max(4096, max_tokens(options.model))), "--max-num-seqs", "256"]
+    routes = {
+        "cenote": ([*cenote, "--dtype", "float32"], "/v1/embeddings"),
+        "cenote int8": ([*cenote, "--dtype", "int8"], "/v1/embeddings"),
+        "infinity": (infinity, "/embeddings"),
+        "vllm": (vllm, "/v1/embeddings"),
     }
+    return {name: _server(name, *route, port, options) for name, route in routes.items()}
 
 
-def compare_online(options: argparse.Namespace, names: list[str]) -> dict[str, Any]:
-    """Return, for each server, its figures by number of clients, in single texts and in batches, and beside bulk."""
+def _server(name: str, command: list[str], path: str, port: int, options: argparse.Namespace) -> Server:
+    own = {"HF_HUB_OFFLINE": "1", "VLLM_NO_USAGE_STATS": "1", "VLLM_CPU_KVCACHE_SPACE": "1", "DO_NOT_TRACK": "1"}
+    own |= {"OMP_NUM_THREADS": str(options.threads), "VLLM_CPU_OMP_THREADS_BIND": f"0-{options.threads - 1}"}
+    own["PATH"] = f"{Path(command[0]).parent}{os.pathsep}{os.environ['PATH']}"
+    return Server(
+        command=[*command, "--host", HOST, "--port", str(port)],
+        port=port,
+        path=path,
+        body=json.dumps({"model": NAME, "input": ["ready"]}).encode(),
+        environment=own,
+        log=logs(options.model) / f"{name.replace(' ', '-')}-server.log",
+        start_limit_seconds=START_LIMIT_SECONDS,
+        stop_limit_seconds=0,
+    )
+
+
+def compare_online(options: argparse.Namespace, names: list[str]) -> tuple[dict[str, Any], dict[str, str]]:
+    """Return, for each server, its figures by number of clients, in single texts and in batches, and beside bulk.
+
+    And why servers were left out, by their names.
+    """
     results: dict[str, Any] = {}
+    left_out: dict[str, str] = {}
     for name in servers(options, 0):
         if name in names:
-            port = _free_port()
-            with _running(servers(options, port)[name], options) as seconds:
-                results[name] = {"ready_seconds": round(seconds, 1), **_measure(name, options, port)}
-    return results
+            server = servers(options, free_port())[name]
+            try:
+                with running(server) as process:
+                    results[name] = {"ready_seconds": round(process.ready_seconds, 1), **_measure(server, options)}
+            except ServerStartError as error:
+                assert server.log is not None
+                left_out[name] = f"{error}: {last_words(server.log)}"
+    return results, left_out
 
 
-def _measure(name: str, options: argparse.Namespace, port: int) -> dict[str, Any]:
-    path = servers(options, port)[name].path
+def _measure(server: Server, options: argparse.Namespace) -> dict[str, Any]:
     texts = make_texts("query", 512)
-    single = _load(port, path, [[text] for text in texts], options)
-    batches = _load(port, path, [texts[start : start + BATCH] for start in range(0, len(texts), BATCH)], options)
-    by_clients = {
-        kind: {
-            str(clients): _figures(run_load(replace(load, num_clients=clients)), size) for clients in options.clients
-        }
-        for kind, load, size in (("single", single, 1), ("batch", batches, BATCH))
-    }
-    return {**by_clients, "beside_bulk": _figures(_beside_bulk(port, path, single, options), 1)}
+    batches = [texts[start : start + BATCH] for start in range(0, len(texts), BATCH)]
+    single = _load(server, [[text] for text in texts], options)
+    figures: dict[str, dict[str, Any]] = {"single": {}, "batch": {}}
+    for clients in options.clients:
+        figures["single"][str(clients)] = _figures(_run(server, replace(single, num_clients=clients)), 1)
+    for clients in options.clients:
+        seconds = _seconds(options, clients, figures["single"][str(clients)]["texts_per_second"])
+        load = replace(_load(server, batches, options), num_clients=clients, seconds=seconds)
+        figures["batch"][str(clients)] = _figures(_run(server, load), BATCH)
+    return {**figures, "beside_bulk": _beside_bulk(server, single, options)}
 
 
-def _beside_bulk(port: int, path: str, single: Load, options: argparse.Namespace) -> LoadResult:
+def _seconds(options: argparse.Namespace, clients: int, texts_per_second: float) -> float:
+    """Return how long batches are measured: two answers to each client, at the speed of single texts, but bounded."""
+    two_each = 2 * clients * BATCH / max(texts_per_second, 1.0)
+    return max(float(options.seconds), min(two_each, MEASURE_LIMIT_SECONDS))
+
+
+def _run(server: Server, load: Load) -> LoadResult:
+    """Measure, and let the server work off what it was asked for and nobody waits for any more."""
+    result = run_load(load)
+    request = urllib.request.Request(server.url + server.path, server.body, {"Content-Type": "application/json"})
+    with suppress(OSError), urllib.request.urlopen(request, timeout=SETTLE_LIMIT_SECONDS):
+        pass
+    return result
+
+
+def _beside_bulk(server: Server, single: Load, options: argparse.Namespace) -> dict[str, Any]:
     """Measure four clients with single queries while one client sends long jobs of mixed lengths without a pause."""
-    texts = make_texts("mixed", BULK_TEXTS)
-    bulk = replace(_load(port, path, [texts], options), num_clients=1, seconds=options.seconds + 2)
-    thread = threading.Thread(target=run_load, args=(bulk,))
-    thread.start()
-    try:
-        return run_load(replace(single, num_clients=4))
-    finally:
-        thread.join()
+    jobs = _load(server, [make_texts("mixed", BULK_TEXTS)], options)
+    with ThreadPoolExecutor(1) as thread:
+        bulk = thread.submit(run_load, replace(jobs, seconds=options.seconds + 2))
+        figures = _figures(run_load(replace(single, num_clients=4)), 1)
+    return figures | {"bulk_jobs_answered": len(bulk.result().answered)}
 
 
-def _load(port: int, path: str, inputs: list[list[str]], options: argparse.Namespace) -> Load:
+def _load(server: Server, inputs: list[list[str]], options: argparse.Namespace) -> Load:
     bodies = [json.dumps({"model": NAME, "input": each, "encoding_format": "float"}).encode() for each in inputs]
     return Load(
-        host=HOST, port=port, path=path, bodies=bodies, num_clients=1, seconds=options.seconds, warmup_seconds=2.0
+        host=HOST, port=server.port, path=server.path, bodies=bodies, seconds=options.seconds, warmup_seconds=2.0
     )
 
 
 def _figures(load: LoadResult, texts_in_each: int) -> dict[str, Any]:
+    """Return what is reported; without any answer the latencies are None."""
+    p50, p99 = (round(load.percentile(percent) * 1000, 1) if load.latencies else None for percent in (50, 99))
     return {
+        "seconds": round(load.seconds, 1),
+        "answered": len(load.answered),
         "requests_per_second": round(load.requests_per_second, 1),
         "texts_per_second": round(load.requests_per_second * texts_in_each, 1),
-        "p50_ms": round(load.percentile(50) * 1000, 1),
-        "p99_ms": round(load.percentile(99) * 1000, 1),
+        "p50_ms": p50,
+        "p99_ms": p99,
         "failed": load.num_failed,
         "first_failure": load.first_failure,
         "generator_cpu_share_of_one_core": round(load.cpu_seconds / load.seconds, 3),
     }
-
-
-@contextmanager
-def _running(server: Server, options: argparse.Namespace) -> Iterator[float]:
-    """Run a server and give the seconds until its first answer."""
-    own = {"HF_HUB_OFFLINE": "1", "VLLM_NO_USAGE_STATS": "1", "VLLM_CPU_KVCACHE_SPACE": "1", "DO_NOT_TRACK": "1"}
-    own |= {"OMP_NUM_THREADS": str(options.threads), "VLLM_CPU_OMP_THREADS_BIND": f"0-{options.threads - 1}"}
-    own["PATH"] = f"{Path(server.command[0]).parent}{os.pathsep}{os.environ['PATH']}"
-    start = time.perf_counter()
-    silent = {"stdout": subprocess.DEVNULL, "stderr": subprocess.DEVNULL}
-    with subprocess.Popen(server.command, env=os.environ | own, start_new_session=True, **silent) as process:  # type: ignore[call-overload]
-        try:
-            _wait_until_ready(process, server)
-            yield time.perf_counter() - start
-        finally:
-            os.killpg(process.pid, signal.SIGKILL)  # some peers have processes of their own
-
-
-def _wait_until_ready(process: subprocess.Popen[bytes], server: Server) -> None:
-    port = server.command[server.command.index("--port") + 1]
-    body = json.dumps({"model": NAME, "input": ["ready"]}).encode()
-    url = f"http://{HOST}:{port}{server.path}"
-    end = time.monotonic() + START_LIMIT_SECONDS
-    while time.monotonic() < end:
-        if process.poll() is not None:
-            raise SystemExit(f"the server stopped at start: {' '.join(server.command)}")
-        try:
-            request = urllib.request.Request(url, body, {"Content-Type": "application/json"})
-            with urllib.request.urlopen(request, timeout=30):
-                return
-        except (OSError, urllib.error.URLError):
-            time.sleep(0.2)
-    raise SystemExit(f"no answer after {START_LIMIT_SECONDS:.0f} s from {' '.join(server.command)}")
-
-
-def _free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind((HOST, 0))
-        port: int = probe.getsockname()[1]
-        return port

@@ -5,27 +5,45 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+
 
 def print_tables(result: dict[str, Any]) -> None:
     """Print Markdown tables of what was measured."""
     limit = result["matrix_multiply_tokens_per_second"]
     for corpus, rows in result["offline"].items():
-        best = max(row["tokens_per_second"] for name, row in rows["contestants"].items() if _is_fp32_peer(name))
+        peers = [row["tokens_per_second"] for name, row in rows["contestants"].items() if _is_fp32_peer(name)]
         print(f"\n{corpus}: {rows['texts']} texts, {rows['tokens']:,} tokens\n")
         print("| | tokens/s | of the best fp32 peer | of the matrix multiplies | mean cosine | smallest cosine |")
         print("|---|---:|---:|---:|---:|---:|")
         for name, row in rows["contestants"].items():
             speed = row["tokens_per_second"]
-            cosines = f"{row['mean_cosine']:.4f} | {row['smallest_cosine']:.4f}"
-            print(f"| {name} | {speed:,} | {speed / best:.2f} | {speed / limit:.0%} | {cosines} |")
+            share = f"{speed / max(peers):.2f}" if peers else "-"
+            cosines = " | ".join(_cosine(row[key]) for key in ("mean_cosine", "smallest_cosine"))
+            print(f"| {name} | {speed:,} | {share} | {speed / limit:.0%} | {cosines} |")
     for kind in ("single", "batch"):
         for name, row in result["online"].items():
             for clients, figures in row[kind].items():
-                speed, p50, p99 = (figures[key] for key in ("requests_per_second", "p50_ms", "p99_ms"))
-                print(f"{kind} {name}, {clients} clients: {speed} requests/s, p50 {p50} ms, p99 {p99} ms", end="")
-                print(f", {figures['failed']} failed" if figures["failed"] else "")
+                print(f"{kind} {name}, {clients} clients: {_latencies(figures)}")
     for name, row in result["online"].items():
-        print(f"beside bulk {name}: p99 {row['beside_bulk']['p99_ms']} ms; ready after {row['ready_seconds']} s")
+        print(f"beside bulk {name}: {_latencies(row['beside_bulk'])}; ready after {row['ready_seconds']} s")
+    for where, reasons in result["left_out"].items():
+        for name, reason in reasons.items():
+            print(f"left out {where}: {name}: {reason}")
+
+
+def _cosine(value: float | None) -> str:
+    return "-" if value is None else f"{value:.4f}"
+
+
+def _latencies(figures: dict[str, Any]) -> str:
+    failed = f", {figures['failed']} failed ({figures['first_failure']})" if figures["failed"] else ""
+    if not figures["answered"]:
+        return f"nothing answered within {figures['seconds']:.0f} s{failed}"
+    speed, p50, p99 = (figures[key] for key in ("requests_per_second", "p50_ms", "p99_ms"))
+    return (
+        f"{speed} requests/s, p50 {p50} ms, p99 {p99} ms, {figures['answered']} in {figures['seconds']:.0f} s{failed}"
+    )
 
 
 def _is_fp32_peer(name: str) -> bool:
@@ -54,7 +72,8 @@ def plot(result: dict[str, Any], path: Path) -> None:
         for name, row in result["online"].items():
             clients = [int(number) for number in row["single"]]
             for axis, key in zip(axes, ("requests_per_second", "p50_ms", "p99_ms"), strict=True):
-                axis.plot(clients, [figures[key] for figures in row["single"].values()], marker="o", label=name)
+                values = [figures[key] for figures in row["single"].values()]  # None: nothing was answered
+                axis.plot(clients, np.array(values, dtype=float), marker="o", label=name)
                 axis.set(xlabel="clients", title=key.replace("_", " "), ylim=(0, None))
         axes[0].legend()
         figure.tight_layout()

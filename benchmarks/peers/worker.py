@@ -75,7 +75,7 @@ def fastembed(setup: Setup) -> Embed:
     width = json.loads((setup.model / "config.json").read_text())["hidden_size"]
     TextEmbedding.add_custom_model(
         model="local/exported",
-        pooling=PoolingType.MEAN,
+        pooling={"cls": PoolingType.CLS, "mean": PoolingType.MEAN}[_pooling(setup.model)],
         normalization=True,
         sources=ModelSource(hf="local/exported"),
         dim=width,
@@ -106,13 +106,13 @@ def openvino(setup: Setup) -> Embed:
 
 
 def _padded(model: Path, run: Callable[[dict[str, npt.NDArray[np.int64]]], Array]) -> Embed:
-    """Return the loop that people write around an exported encoder: sorted batches, mean over the tokens, L2."""
+    """Return the loop that people write around an exported encoder: sorted batches, pooling, L2."""
     from tokenizers import Tokenizer
 
     tokenizer = Tokenizer.from_file(str(model / "tokenizer.json"))
-    settings = json.loads((model / "sentence_bert_config.json").read_text())
-    tokenizer.enable_truncation(settings["max_seq_length"])
-    tokenizer.enable_padding(pad_id=tokenizer.padding["pad_id"] if tokenizer.padding else 0)
+    tokenizer.enable_truncation(_max_tokens(model))
+    tokenizer.enable_padding(pad_id=json.loads((model / "config.json").read_text())["pad_token_id"])
+    pooling = _pooling(model)
 
     def embed(texts: list[str]) -> Array:
         order = np.argsort([-len(text) for text in texts], kind="stable")
@@ -123,13 +123,27 @@ def _padded(model: Path, run: Callable[[dict[str, npt.NDArray[np.int64]]], Array
             types = np.array([each.type_ids for each in encoded], dtype=np.int64)
             ids = np.array([each.ids for each in encoded], dtype=np.int64)
             hidden = run({"input_ids": ids, "attention_mask": mask, "token_type_ids": types})
-            pooled = (hidden * mask[..., None]).sum(1) / mask.sum(1, keepdims=True)
+            is_mean = pooling == "mean"
+            pooled = (hidden * mask[..., None]).sum(1) / mask.sum(1, keepdims=True) if is_mean else hidden[:, 0]
             rows.append(pooled / np.linalg.norm(pooled, axis=1, keepdims=True))
         vectors = np.empty((len(texts), rows[0].shape[1]), dtype=np.float32)
         vectors[order] = np.concatenate(rows)
         return vectors
 
     return embed
+
+
+def _max_tokens(model: Path) -> int:
+    """Return the number of tokens after which the checkpoint cuts a text."""
+    return int(json.loads((model / "sentence_bert_config.json").read_text())["max_seq_length"])
+
+
+def _pooling(model: Path) -> str:
+    """Return `cls` or `mean`, as the checkpoint says."""
+    settings = json.loads((model / "1_Pooling" / "config.json").read_text())
+    modes = {"pooling_mode_cls_token": "cls", "pooling_mode_mean_tokens": "mean"}
+    (pooling,) = (name for key, name in modes.items() if settings.get(key))
+    return pooling
 
 
 def vllm(setup: Setup) -> Embed:
@@ -141,7 +155,7 @@ def vllm(setup: Setup) -> Embed:
         runner="pooling",
         dtype="float32",
         enforce_eager=True,
-        max_num_batched_tokens=4096,
+        max_num_batched_tokens=max(4096, _max_tokens(setup.model)),  # a text must fit
         max_num_seqs=256,
     )
     cut = {"truncate_prompt_tokens": -1}  # at the model's own limit; else a longer text is refused
