@@ -1,56 +1,22 @@
-"""One embedding request, as every dialect asks the engine for it."""
+"""Asking the engine for vectors, once for every dialect, and the answer that most of them give."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import Any
+
+from starlette.responses import Response
 
 from cenote.core import EngineInfo
 from cenote.engine import AsyncEngine
 from cenote.errors import InputError
 from cenote.outputs import Answers, Chunks, Embeddings, Encoded, SparseVector
-from cenote.params import OUTPUT_TASKS, Output, OutputDtype
+from cenote.params import OUTPUT_TASKS, Output
+from cenote.server.answers import json_response
 from cenote.server.dialect import Call
-from cenote.server.encodings import Encoding, Row
+from cenote.server.embed_request import EmbedRequest, MultiVectorOptions
+from cenote.server.encodings import Row
 from cenote.server.input_types import read_input_type
-from cenote.text.long_texts import LongTexts
-from cenote.text.options import TruncationSide
-
-
-@dataclass(frozen=True, kw_only=True)
-class EmbedRequest:
-    """Texts, what is asked of their vectors, and the client's names of its fields, which errors use.
-
-    `input_type` is any client's word for it. `encodings` are checked against the width of the vectors, not applied.
-    `max_items` is the dialect's own limit, where it is lower than the server's.
-    """
-
-    model: str | None
-    texts: Any
-    encodings: Sequence[Encoding]
-    texts_param: str = "input"
-    input_type_param: str = "input_type"
-    encoding_param: str = "encoding_format"
-    input_type: str | None = None
-    prompt_name: str | None = None
-    dimensions: int | None = None
-    normalize: bool | None = None
-    truncate: bool | None = None
-    truncation_side: TruncationSide | None = None
-    max_tokens: int | None = None
-    long_texts: LongTexts | None = None
-    chunk_overlap: int | None = None
-    max_items: int | None = None
-
-
-@dataclass(frozen=True, kw_only=True)
-class MultiVectorOptions:
-    """What is asked of the multi-vectors of a request, and of its sparse vectors: the strings of their terms."""
-
-    dimensions: int | None = None
-    dtype: OutputDtype | None = None
-    return_tokens: bool = False
 
 
 async def embed(call: Call, request: EmbedRequest) -> tuple[str, Embeddings]:
@@ -165,6 +131,11 @@ def embedding_items(rows: Sequence[Row], truncated: Sequence[bool], call: Call) 
             if is_cut:
                 item["truncated"] = True
     return items
+
+
+def list_response(items: list[dict[str, Any]], name: str, usage: dict[str, int]) -> Response:
+    """Return the `items` as the list that OpenAI's clients read, and its likes'."""
+    return json_response({"object": "list", "data": items, "model": name, "usage": usage})
 
 
 def usage_of(total_tokens: int) -> dict[str, int]:

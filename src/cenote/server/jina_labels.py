@@ -10,7 +10,8 @@ from starlette.responses import Response
 from cenote.outputs import Classification
 from cenote.server.answers import json_response
 from cenote.server.dialect import Call
-from cenote.server.embedding import EmbedRequest, prepare
+from cenote.server.embed_request import EmbedRequest
+from cenote.server.embedding import prepare
 from cenote.server.jina_texts import JinaTexts, texts_of
 from cenote.server.label_cosines import classify_by_cosine
 from cenote.server.ranking import RankRequest, rank, results_of

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any, Literal
 
 from pydantic import BaseModel, Field
@@ -10,30 +11,21 @@ from starlette.responses import Response
 
 from cenote.errors import InputError
 from cenote.outputs import Float32Array, Usage
-from cenote.server.answers import json_response
 from cenote.server.dialect import Call
-from cenote.server.embedding import (
-    EmbedRequest,
-    MultiVectorOptions,
-    embed,
-    embed_pieces,
-    embedding_items,
-    encode,
-    usage_of,
-)
+from cenote.server.embed_request import EmbedBody, EmbedRequest, MultiVectorOptions
+from cenote.server.embedding import embed, embed_pieces, embedding_items, encode, list_response, usage_of
 from cenote.server.encodings import Encoding, EncodingName
 from cenote.server.jina_texts import JinaTexts, texts_of
-from cenote.server.schemas import Dimensions, Embedding, ModelName, Normalize, PromptName, RequestBody, Truncate
+from cenote.server.schemas import Dimensions, Embedding, Normalize, Truncate
 from cenote.server.schemas import Usage as UsageBody
 
 EncodingNames = EncodingName | list[EncodingName]
 
 
-class JinaEmbeddingsBody(RequestBody):
-    """Texts to embed. The last two fields go beyond Jina's."""
+class JinaEmbeddingsBody(EmbedBody):
+    """Texts to embed. `input_type` and `prompt_name` go beyond Jina's."""
 
     input: JinaTexts
-    model: ModelName = None
     task: str | None = Field(
         None,
         description="`retrieval.query` or `retrieval.passage`; another use by the checkpoint's prompt of that name.",
@@ -46,19 +38,15 @@ class JinaEmbeddingsBody(RequestBody):
     normalized: Normalize = None
     truncate: Truncate = None
     input_type: str | None = Field(None, description="Beyond Jina: the same as `task`, which goes first.")
-    prompt_name: PromptName = None
 
 
-class JinaMultiVectorBody(RequestBody):
+class JinaMultiVectorBody(EmbedBody):
     """Texts to embed, one vector for each token."""
 
     input: JinaTexts
-    model: ModelName = None
-    input_type: str | None = Field(None, description="`query` or `document`.")
     embedding_type: EncodingNames | None = Field(None, description="One encoding, or several at once.")
     dimensions: int | None = Field(None, description="Keep this many first values of each vector.")
     truncate: Truncate = None
-    prompt_name: PromptName = None
 
 
 class JinaEmbedding(Embedding):
@@ -95,44 +83,34 @@ async def create_embeddings(call: Call) -> Response:
     """Embed every item of `input` on its own, or all of them in one context."""
     body: JinaEmbeddingsBody = call.body
     names = _names(body.embedding_type or body.encoding_type or body.encoding_format)
-    request = EmbedRequest(
-        model=body.model,
-        texts=texts_of(body.input),
-        encodings=[Encoding.named(name) for name in names],
+    request = replace(
+        body.request(texts_of(body.input), [Encoding.named(name) for name in names]),
         encoding_param="embedding_type",
         input_type=body.task or body.input_type,
         input_type_param="task" if body.task else "input_type",
-        prompt_name=body.prompt_name,
         dimensions=body.dimensions,
         normalize=body.normalized,
         truncate=body.truncate,
     )
     if body.late_chunking:
         name, vectors, usage = await _embed_in_context(call, request)
-        return _list_of(embedding_items(_in_each(vectors, names), [], call), name, usage.total_tokens)
+        return list_response(embedding_items(_in_each(vectors, names), [], call), name, usage_of(usage.total_tokens))
     name, values = await embed(call, request)
     items = embedding_items(_in_each(values, names), values.truncated, call)
-    return _list_of(items, name, sum(values.num_tokens))
+    return list_response(items, name, usage_of(sum(values.num_tokens)))
 
 
 async def create_multi_vectors(call: Call) -> Response:
     """Embed every item of `input`, one vector for each token."""
     body: JinaMultiVectorBody = call.body
     names = _names(body.embedding_type)
-    request = EmbedRequest(
-        model=body.model,
-        texts=texts_of(body.input),
-        encodings=(),
-        input_type=body.input_type,
-        prompt_name=body.prompt_name,
-        truncate=body.truncate,
-    )
+    request = replace(body.request(texts_of(body.input)), truncate=body.truncate)
     name, encoded = await encode(call, request, ["multi_vector"], MultiVectorOptions(dimensions=body.dimensions))
     items = [
         {"object": "embeddings", "index": index, "embeddings": _together(vectors, names)}
         for index, vectors in enumerate(encoded.multi_vector or ())
     ]
-    return _list_of(items, name, encoded.usage.total_tokens)
+    return list_response(items, name, usage_of(encoded.usage.total_tokens))
 
 
 async def _embed_in_context(call: Call, request: EmbedRequest) -> tuple[str, Float32Array, Usage]:
@@ -170,7 +148,3 @@ def _in_each(vectors: Float32Array, names: Sequence[EncodingName]) -> list[Any]:
 def _together(vectors: Any, names: Sequence[EncodingName]) -> Any:
     columns = {name: Encoding.named(name).rows(vectors, "embedding_type") for name in names}
     return next(iter(columns.values())) if len(columns) == 1 else columns
-
-
-def _list_of(items: list[dict[str, Any]], name: str, total_tokens: int) -> Response:
-    return json_response({"object": "list", "data": items, "model": name, "usage": usage_of(total_tokens)})

@@ -10,7 +10,8 @@ import numpy as np
 from cenote.engine import AsyncEngine
 from cenote.errors import InputError
 from cenote.outputs import Answers, Classification
-from cenote.server.embedding import EmbedRequest, prompt_of
+from cenote.server.embed_request import EmbedRequest
+from cenote.server.embedding import prompt_of
 
 
 async def classify_by_cosine(engine: AsyncEngine, request: EmbedRequest, labels: list[str]) -> Answers[Classification]:

@@ -13,7 +13,8 @@ from cenote.outputs import SparseVector
 from cenote.params import Task
 from cenote.server.answers import json_response
 from cenote.server.dialect import Call
-from cenote.server.embedding import EmbedRequest, MultiVectorOptions, embed, encode, prepare
+from cenote.server.embed_request import EmbedRequest, MultiVectorOptions
+from cenote.server.embedding import embed, encode, prepare
 from cenote.server.schemas import Dimensions, ModelName, PromptName, RequestBody, TextsOrIds, Truncate
 from cenote.server.served import offers
 from cenote.server.tei_request import Direction, TeiBody

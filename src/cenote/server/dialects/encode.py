@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any, Literal
 
 from pydantic import BaseModel, Field
@@ -9,22 +10,19 @@ from starlette.responses import Response
 
 from cenote.outputs import Encoded
 from cenote.params import Output
-from cenote.server.answers import json_response
 from cenote.server.dialect import Call, Dialect, Operation
-from cenote.server.embedding import EmbedRequest, MultiVectorOptions, encode, sparse_item, usage_of
+from cenote.server.embed_request import EmbedBody, MultiVectorOptions
+from cenote.server.embedding import encode, list_response, sparse_item, usage_of
 from cenote.server.encodings import Encoding, EncodingName, Row
 from cenote.server.failures import Failure
-from cenote.server.schemas import ErrorBody, ModelName, PromptName, RequestBody, Sparse, TextsOrIds, Truncate, Usage
+from cenote.server.schemas import ErrorBody, Sparse, TextsOrIds, Truncate, Usage
 
 
-class EncodeBody(RequestBody):
+class EncodeBody(EmbedBody):
     """Texts, and which outputs of the model to give."""
 
     input: TextsOrIds
-    model: ModelName = None
     outputs: list[Output] | None = Field(None, description="What to give; by default all that the model has.")
-    input_type: str | None = Field(None, description="`query`, `document` or another use, as on the other routes.")
-    prompt_name: PromptName = None
     dimensions: int | None = Field(None, description="Keep this many first values of dense vectors.")
     multi_vector_dimensions: int | None = Field(None, description="Keep this many first values of multi-vectors.")
     normalize: bool | None = Field(None, description="L2-normalise dense vectors or not; by default as the model says.")
@@ -57,12 +55,8 @@ async def create_encodings(call: Call) -> Response:
     """Give every output that is asked for from one pass of the model."""
     body: EncodeBody = call.body
     encoding = Encoding.named(body.encoding_format)
-    request = EmbedRequest(
-        model=body.model,
-        texts=body.input,
-        encodings=[encoding],
-        input_type=body.input_type,
-        prompt_name=body.prompt_name,
+    request = replace(
+        body.request(body.input, [encoding]),
         dimensions=body.dimensions,
         normalize=body.normalize,
         truncate=body.truncate,
@@ -75,8 +69,7 @@ async def create_encodings(call: Call) -> Response:
     name, encoded = await encode(call, request, body.outputs, options)
     dense = None if encoded.dense is None else encoding.rows(encoded.dense, "encoding_format")
     items = [_item(index, encoded, dense, encoding) for index in range(len(encoded.truncated))]
-    usage = usage_of(encoded.usage.total_tokens)
-    return json_response({"object": "list", "data": items, "model": name, "usage": usage})
+    return list_response(items, name, usage_of(encoded.usage.total_tokens))
 
 
 def _item(index: int, encoded: Encoded, dense: list[Row] | None, encoding: Encoding) -> dict[str, Any]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any, Literal
 
 from pydantic import BaseModel, Field
@@ -11,47 +12,25 @@ from cenote.engine import AsyncEngine
 from cenote.params import Output
 from cenote.server.answers import json_response
 from cenote.server.dialect import Call, Dialect, Operation
-from cenote.server.embedding import (
-    EmbedRequest,
-    MultiVectorOptions,
-    embed,
-    embedding_items,
-    encode,
-    sparse_item,
-    usage_of,
-)
+from cenote.server.embed_request import EmbedBody, EmbedRequest, MultiVectorOptions
+from cenote.server.embedding import embed, embedding_items, encode, list_response, sparse_item, usage_of
 from cenote.server.encodings import Encoding, EncodingName
 from cenote.server.failures import Failure
-from cenote.server.schemas import (
-    Dimensions,
-    EmbeddingsAnswer,
-    ErrorBody,
-    Ignored,
-    ModelName,
-    Normalize,
-    PromptName,
-    RequestBody,
-    TextsOrIds,
-)
+from cenote.server.schemas import Dimensions, EmbeddingsAnswer, ErrorBody, Ignored, Normalize, TextsOrIds
 from cenote.text.long_texts import LongTexts
 
 _TRUNCATE = {True: True, False: False, "END": True, "NONE": False}
 
 
-class EmbeddingsRequest(RequestBody):
-    """Texts to embed. The fields after `user` go beyond OpenAI's."""
+class EmbeddingsRequest(EmbedBody):
+    """Texts to embed. `input_type`, `prompt_name` and the fields after `user` go beyond OpenAI's."""
 
     input: TextsOrIds
-    model: ModelName = None
     encoding_format: EncodingName | None = Field(
         None, description="`float` (default), `base64` of little-endian float32, or smaller numbers."
     )
     dimensions: Dimensions = None
     user: Ignored = None
-    input_type: str | None = Field(
-        None, description="Add the prompt that the checkpoint defines for `query`, `document` or another use."
-    )
-    prompt_name: PromptName = None
     normalize: Normalize = None
     truncate: bool | Literal["END", "NONE"] | None = Field(
         None, description="Cut texts over the limit at their end (default), or refuse them: false or NONE."
@@ -88,12 +67,8 @@ async def create_embeddings(call: Call) -> Response:
     """Embed every item of `input` in one engine call."""
     body: EmbeddingsRequest = call.body
     encoding = Encoding.named(body.encoding_format)
-    request = EmbedRequest(
-        model=body.model,
-        texts=body.input,
-        encodings=[encoding],
-        input_type=body.input_type,
-        prompt_name=body.prompt_name,
+    request = replace(
+        body.request(body.input, [encoding]),
         dimensions=body.dimensions,
         normalize=body.normalize,
         truncate=None if body.truncate is None else _TRUNCATE[body.truncate],
@@ -104,7 +79,7 @@ async def create_embeddings(call: Call) -> Response:
         return await _with_outputs(call, request, body.outputs)
     name, values = await embed(call, request)
     items = embedding_items(encoding.rows(values, "encoding_format"), values.truncated, call)
-    return _answer(items, name, sum(values.num_tokens))
+    return list_response(items, name, usage_of(sum(values.num_tokens)))
 
 
 async def _with_outputs(call: Call, request: EmbedRequest, outputs: list[Output]) -> Response:
@@ -118,11 +93,7 @@ async def _with_outputs(call: Call, request: EmbedRequest, outputs: list[Output]
             item["sparse"] = sparse_item(encoded.sparse[index])
         if encoded.multi_vector is not None:
             item["multi_vector"] = encoding.rows(encoded.multi_vector[index], "encoding_format")
-    return _answer(items, name, encoded.usage.total_tokens)
-
-
-def _answer(items: list[dict[str, Any]], name: str, total_tokens: int) -> Response:
-    return json_response({"object": "list", "data": items, "model": name, "usage": usage_of(total_tokens)})
+    return list_response(items, name, usage_of(encoded.usage.total_tokens))
 
 
 async def list_models(call: Call) -> Response:
