@@ -31,7 +31,7 @@ from cenote.runtime.memory import check_step_memory, free_memory, measure_step_m
 from cenote.runtime.pace import CPU_STEP_SECONDS, Pace
 from cenote.runtime.request import Answer, Request, Sequence
 from cenote.runtime.runner import ModelRunner, with_updates
-from cenote.runtime.sharded import ShardedRunner
+from cenote.runtime.threaded import ThreadedRunner
 from cenote.runtime.warmup import measure_pace, warm_up
 from cenote.text.encoder import TextEncoder
 from cenote.text.tokenized import TokenizedText
@@ -171,7 +171,7 @@ def _load(
     pooler = build_pooler(spec, loaded, any_dimensions=options.any_dimensions)
     num_threads = options.threads or torch.get_num_threads()
     if isinstance(device, CpuDevice) and num_threads > 1:
-        return ShardedRunner(loaded, pooler, device, num_threads), decisions
+        return ThreadedRunner(loaded, pooler, device, num_threads), decisions
     return ModelRunner(loaded, pooler, device), decisions
 
 
@@ -239,7 +239,8 @@ def _sized(runner: ModelRunner, options: EngineOptions, decisions: Decisions) ->
         decisions = decisions.with_step(Decision(what="step_tokens", value=str(pace.step_tokens), reason=reason))
     largest = max(pace.most_tokens if pace else decisions.step_tokens, max_length)
     bound = memory.bound(largest, max_length)
-    reason = f"at most, for a step of {largest} tokens: computed from small ones; {free / 2**30:.1f} GiB are free"
+    steps = "a step" if runner.num_workers == 1 else f"{runner.num_workers} steps at a time"
+    reason = f"at most, for {steps} of {largest} tokens: computed from small ones; {free / 2**30:.1f} GiB are free"
     return decisions.also(Decision(what="step_memory", value=f"{bound / 2**20:.0f} MiB", reason=reason)), pace
 
 

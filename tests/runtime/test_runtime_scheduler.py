@@ -137,3 +137,18 @@ def test_planning_changes_nothing() -> None:
     first = plan(requests, BUDGET, 1)
     assert plan(requests, BUDGET, 1) == first
     assert [request.next for request in requests] == [0, 0]
+
+
+@settings(max_examples=200, deadline=None)
+@given(st.lists(st.integers(1, 20), min_size=2, max_size=12), st.integers(2, 4))
+def test_a_share_is_as_near_to_equal_as_whole_texts_allow(sizes: list[int], num_workers: int) -> None:
+    request, share = make_request(sizes), sum(sizes) / num_workers
+    takes = plan([request], 1000, 1, share)
+    taken = sum(take.num_tokens for take in takes)
+    assert taken - takes[-1].num_tokens / 2 <= share or len(takes) == 1
+    if len(takes) < len(sizes):
+        assert taken + sorted(sizes)[len(takes)] / 2 > share
+
+
+def test_a_share_may_be_a_single_longer_text() -> None:
+    assert [take.num_tokens for take in plan([make_request([50])], BUDGET, 1, 10)] == [50]

@@ -13,6 +13,8 @@ from cenote.runtime.runner import ModelRunner
 from cenote.runtime.scheduler import Take, admit, commit, plan
 
 MAX_RETRY_SECONDS = 600.0
+MIN_SHARE_TOKENS = 32
+"""A smaller step takes as long: reading the weights is most of its time."""
 
 
 @dataclass(eq=False, kw_only=True)
@@ -20,8 +22,9 @@ class Lane:
     """One model and what waits for it. The loop's lock guards every change of the queue.
 
     `waiting` are the requests with sequences to schedule, in the order of their arrival, and `queued_tokens` the tokens
-    of those, at most `max_queue_tokens`; `unanswered` also holds the requests that are on their way. `busy_seconds` is
-    the device time that the model was given, for fairness between models. With a `pace` the size of a step follows the
+    of those, at most `max_queue_tokens`; `unanswered` also holds the requests that are on their way. `held` are those
+    with a chunk on its way where steps end in any order: what follows must wait for it. `busy_seconds` is the device
+    time that the model was given, for fairness between models. With a `pace` the size of a step follows the
     speed of the machine. A step of more than `stall_seconds` counts as stuck.
     """
 
@@ -33,6 +36,7 @@ class Lane:
     waiting: dict[Request, None] = field(default_factory=dict)
     queued_tokens: int = 0
     unanswered: set[Request] = field(default_factory=set)
+    held: set[Request] = field(default_factory=set)
     busy_seconds: float = 0.0
     num_steps: int = 0
     num_tokens: int = 0
@@ -50,11 +54,20 @@ class Lane:
         self.unanswered.add(request)
         self.queued_tokens += request.num_tokens_left
 
-    def take(self) -> list[Take]:
-        """Choose the next step and take it out of the queue."""
+    @property
+    def ready(self) -> bool:
+        """Whether there is something to launch."""
+        return len(self.waiting) > len(self.held)
+
+    def take(self, num_idle: int = 1) -> list[Take]:
+        """Choose the next step and take it out of the queue: an equal share where `num_idle` workers want one."""
         self.num_steps += 1
-        takes = plan(list(self.waiting), self.step_tokens, self.num_steps)
+        waiting = [request for request in self.waiting if request not in self.held]
+        enough = max(MIN_SHARE_TOKENS, self.queued_tokens / num_idle)
+        takes = plan(waiting, self.step_tokens, self.num_steps, enough)
         commit(takes, self.num_steps)
+        if self.runner.num_workers > 1:
+            self.held.update(take.request for take in takes if not take.is_last)
         self.queued_tokens -= sum(take.num_tokens for take in takes)
         for take in takes:
             if not take.request.num_waiting:
@@ -64,6 +77,7 @@ class Lane:
     def forget(self, request: Request) -> None:
         """Take out what is left of a request that was answered, failed or withdrawn."""
         self.unanswered.discard(request)
+        self.held.discard(request)
         if request in self.waiting:
             del self.waiting[request]
             self.queued_tokens -= request.num_tokens_left
@@ -111,7 +125,7 @@ class Lane:
     def _seconds_for(self, num_tokens: int) -> float:
         """Return about how long the model takes for so many tokens, by what it did so far."""
         if self.pace is not None:
-            speed = self.pace.tokens_per_second
+            speed = self.pace.tokens_per_second * self.runner.num_workers
         else:
             seconds = self.step_seconds.total
             speed = self.num_tokens / seconds if seconds else math.inf

@@ -7,6 +7,7 @@ on this thread only, so that no two threads complete the same one.
 
 from __future__ import annotations
 
+import itertools
 import logging
 import threading
 import time
@@ -44,6 +45,7 @@ class _Step:
     parts: list[_Part]
     in_flight: InFlight
     launched: float
+    number: int
 
 
 class Loop:
@@ -55,8 +57,10 @@ class Loop:
         self._wake = threading.Condition()
         self._closing = False
         self._death: BaseException | None = None
-        self._step: tuple[Lane, float] | None = None
-        """the step that the thread is busy with, and since when"""
+        self._flying: deque[_Step] = deque()
+        self._busy: dict[int, tuple[Lane, float]] = {}
+        """the steps that were begun and are not finished, and since when"""
+        self._numbers = itertools.count()
         self._thread = threading.Thread(target=self._run, name="cenote-loop", daemon=True)
         self._thread.start()
 
@@ -68,8 +72,8 @@ class Loop:
     @property
     def stalled(self) -> bool:
         """Whether a step takes longer than its model allows: the device is stuck."""
-        step = self._step
-        return step is not None and time.monotonic() - step[1] > step[0].stall_seconds
+        now = time.monotonic()
+        return any(now - begun > lane.stall_seconds for lane, begun in tuple(self._busy.values()))
 
     def add(self, lane: Lane) -> None:
         """Serve one more model."""
@@ -105,7 +109,7 @@ class Loop:
             return lane.load()
 
     def call(self, function: Callable[[], T]) -> T:
-        """Run `function` on the loop's thread, between steps, and return what it returns: models warm up there."""
+        """Run `function` on the loop's thread, while no step runs, and return its result: models warm up there."""
         results: list[T] = []
         self._post(lambda: results.append(function())).result()
         return results[0]
@@ -159,47 +163,65 @@ class Loop:
 
     def _run(self) -> None:
         try:
-            flying: deque[_Step] = deque()
-            while self._cycle(flying):
+            while self._cycle():
                 pass
         except BaseException as error:  # noqa: BLE001 - whatever ends this thread must reach those who wait for it
             self._die(error)
 
-    def _cycle(self, flying: deque[_Step]) -> bool:
-        """Launch one step, finish one where as many fly as may; return False at the end of all work.
+    def _cycle(self) -> bool:
+        """Launch a step where one may, else finish one, else wait for either; return False at the end of all work.
 
         Nothing of a step outlives the call: a model that is unloaded later must not be held by an idle thread.
         """
-        if not flying and not self._wait_for_work():
-            return False
         lane = self._next_lane()
-        step = None if lane is None else self._launch(lane)
+        if lane is not None:
+            step = self._launch(lane)
+            if step is not None:
+                self._flying.append(step)
+            return True
+        step = self._next_ended()
         if step is not None:
-            flying.append(step)
-        if flying and (step is None or len(flying) >= step.lane.runner.device.steps_in_flight):
-            self._finish(flying.popleft())
-        return True
-
-    def _wait_for_work(self) -> bool:
-        """Return True when there is something to launch, False when the loop is closed and all is done."""
-        with self._wake:
-            while True:
-                self._run_calls()
-                if any(lane.waiting for lane in self._lanes):
-                    return True
-                if self._closing:
-                    return False
-                self._wake.wait()
+            self._flying.remove(step)
+            self._finish(step)
+            return True
+        return self._wait_for_work()
 
     def _next_lane(self) -> Lane | None:
-        """Return the lane with work that was served least; None when there is nothing to launch."""
+        """Return the lane with work that was served least; None where there is none, or no room for its step."""
         with self._wake:
             self._run_calls()
-            ready = [lane for lane in self._lanes if lane.waiting]
+            ready = [] if self._calls else self._ready_lanes()
             return min(ready, key=lambda lane: lane.busy_seconds, default=None)
 
+    def _next_ended(self) -> _Step | None:
+        """Return a step that has ended, or the oldest one of a device, which has to be waited for; else None."""
+        return next((step for step in self._flying if step.in_flight.ended is not False), None)
+
+    def _wait_for_work(self) -> bool:
+        """Return True when there is something to do, False when the loop is closed and all is done."""
+        with self._wake:
+            while not self._has_work():
+                if self._closing and not self._flying:
+                    return False
+                self._wake.wait()
+            return True
+
+    def _has_work(self) -> bool:
+        """Return whether a step has ended, or may be launched, or a call may run."""
+        if self._next_ended() is not None or (self._calls and not self._flying):
+            return True
+        return not self._calls and bool(self._ready_lanes())
+
+    def _ready_lanes(self) -> list[Lane]:
+        """Return the lanes that have a step to launch, and room for it."""
+        flying = self._num_flying()
+        return [lane for lane in self._lanes if lane.ready and flying < lane.runner.steps_in_flight]
+
+    def _num_flying(self) -> int:
+        return sum(not step.in_flight.ended for step in self._flying)
+
     def _run_calls(self) -> None:
-        while self._calls:
+        while self._calls and not self._flying:
             function, future = self._calls.popleft()
             self._wake.release()
             try:
@@ -213,48 +235,63 @@ class Loop:
             del function, future  # may hold a model, and the thread may wait for long now
 
     def _launch(self, lane: Lane) -> _Step | None:
-        parts = self._take(lane)
+        parts, is_alone = self._take(lane)
         if not parts:
             return None
         started = time.monotonic()
         for part in parts:
             part.request.started = part.request.started or started
         try:
-            return self._start(lane, parts)
+            return self._start(lane, parts, is_alone)
         except Exception as error:  # noqa: BLE001 - the boundary of the loop
             self._isolate(lane, parts, error)
             return None
 
-    def _take(self, lane: Lane) -> list[_Part]:
+    def _take(self, lane: Lane) -> tuple[list[_Part], bool]:
+        """Return the next step of a lane, and whether nothing else runs or waits."""
         with self._wake:
-            parts = [_part(take) for take in lane.take()]
-        return sorted(parts, key=lambda part: batch_order(part.piece))
+            flying = self._num_flying()
+            parts = [_part(take) for take in lane.take(max(1, lane.runner.num_workers - flying))]
+            is_alone = not flying and not any(other.ready for other in self._lanes)
+        return sorted(parts, key=lambda part: batch_order(part.piece)), is_alone
 
-    def _start(self, lane: Lane, parts: list[_Part]) -> _Step:
-        launched = time.monotonic()
-        self._step = (lane, launched)
+    def _start(self, lane: Lane, parts: list[_Part], is_alone: bool = False) -> _Step:
+        pieces = [part.piece for part in parts]
+        number, launched = next(self._numbers), time.monotonic()
+        self._busy[number] = (lane, launched)
         try:
-            in_flight = lane.runner.launch([part.piece for part in parts])
-        finally:
-            self._step = None
-        return _Step(lane=lane, parts=parts, in_flight=in_flight, launched=launched)
+            in_flight = lane.runner.launch_alone(pieces) if is_alone else lane.runner.launch(pieces)
+        except BaseException:
+            del self._busy[number]
+            raise
+        in_flight.when_ended(self._notify)
+        return _Step(lane=lane, parts=parts, in_flight=in_flight, launched=launched, number=number)
+
+    def _notify(self) -> None:
+        with self._wake:
+            self._wake.notify()
 
     def _finish(self, step: _Step) -> None:
-        self._step = (step.lane, time.monotonic())
         try:
             results = step.in_flight.result()
         except Exception as error:  # noqa: BLE001 - the boundary of the loop
             self._isolate(step.lane, step.parts, error)
             return
         finally:
-            self._step = None
+            del self._busy[step.number]
         step.lane.observe(sum(len(part.piece) for part in step.parts), time.monotonic() - step.launched)
         for part, result in zip(step.parts, results, strict=True):
             if isinstance(result, CenoteError):
                 self._fail(step.lane, part.request, result)
-            elif part.piece.is_last and part.request.note(part.position, result):
+            elif not part.piece.is_last:
+                self._release(step.lane, part.request)
+            elif part.request.note(part.position, result):
                 self._forget(step.lane, part.request)  # first, so that the caller finds it out of the queue
                 part.request.finish()
+
+    def _release(self, lane: Lane, request: Request) -> None:
+        with self._wake:
+            lane.held.discard(request)
 
     def _isolate(self, lane: Lane, parts: list[_Part], error: Exception) -> None:
         """Run a failed step again in smaller parts, down to the request, or the sequence, that is at fault."""

@@ -25,15 +25,15 @@ _USABLE_SHARE = 0.8
 
 @dataclass(frozen=True, kw_only=True)
 class StepMemory:
-    """What a step needs beside the weights: `bytes_per_token` of each token, and `bytes_per_pair` of each pair of
-    tokens of one text, where an attention keeps its scores or a mask.
+    """What all steps that run at a time need beside the weights: `bytes_per_token` of each token of one of them, and
+    `bytes_per_pair` of each pair of tokens of one text, where an attention keeps its scores or a mask.
     """
 
     bytes_per_token: float
     bytes_per_pair: float
 
     def bound(self, num_tokens: int, max_length: int) -> int:
-        """Return the bytes that a step of `num_tokens` takes at most, in texts of up to `max_length` tokens."""
+        """Return the bytes that steps of `num_tokens` take at most, in texts of up to `max_length` tokens."""
         longest = min(num_tokens, max_length)
         return int(num_tokens * (self.bytes_per_token + self.bytes_per_pair * longest))
 
@@ -43,12 +43,12 @@ class StepMemory:
 
 
 def measure_step_memory(runner: ModelRunner, tasks: tuple[Task, ...], max_length: int) -> StepMemory:
-    """Run a short and a longer text through every task, and read off how the memory of a step grows."""
+    """Run a short and a longer text through every task, and read off how the memory of steps grows."""
     short, long = (min(length, max_length) for length in _PROBE_TOKENS)
     peaks = [(_peak_bytes(runner, task, short), _peak_bytes(runner, task, long)) for task in tasks]
     per_pair = max(max(0.0, (b / long - a / short) / (long - short)) if long > short else 0.0 for a, b in peaks)
     per_token = max(max(a / short, b / long) for a, b in peaks)
-    return StepMemory(bytes_per_token=per_token, bytes_per_pair=per_pair)
+    return StepMemory(bytes_per_token=per_token * runner.num_workers, bytes_per_pair=per_pair * runner.num_workers)
 
 
 def check_step_memory(memory: StepMemory, num_tokens: int, max_length: int, free: int) -> None:
@@ -77,10 +77,10 @@ def free_memory() -> int:
 
 
 def _peak_bytes(runner: ModelRunner, task: Task, num_tokens: int) -> int:
-    """Run one text, which is never cut into shards, so that all of it runs on this thread."""
+    """Run one text, whatever the runner is, on this thread: nothing is seen of the others."""
     pieces = made_up_texts(runner, task, length=num_tokens)
     with _LiveBytes() as live:
-        runner.launch(pieces).result()
+        ModelRunner.launch(runner, pieces).result()
     peak: int = live.peak
     return peak
 

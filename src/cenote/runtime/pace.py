@@ -16,7 +16,7 @@ _MOST_AT_ONCE = 3.0
 
 @dataclass(kw_only=True)
 class Pace:
-    """The speed of a model on this CPU, in tokens a second: measured at start, then kept up to date.
+    """The speed of one worker with a model, in tokens a second: measured at start, then kept up to date.
 
     It is the time of a token that is averaged: a mean of speeds would hardly see slow steps. `most_tokens` is what a
     step may have at most, by its memory.

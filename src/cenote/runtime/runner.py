@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from collections.abc import Sequence as Many
 from dataclasses import dataclass
 from typing import Protocol
@@ -29,6 +30,13 @@ HostBuffers = dict[torch.dtype, tuple[torch.Tensor, Event]]
 class InFlight(Protocol):
     """A launched step."""
 
+    @property
+    def ended(self) -> bool | None:
+        """Whether the step has ended; `None` where only `result` can tell."""
+
+    def when_ended(self, callback: Callable[[], None]) -> None:
+        """Call back once `ended` turns true, on any thread."""
+
     def result(self) -> list[Results | CenoteError]:
         """Wait for the step; return, in the order of its pieces, each one's `Results` or its sequence's error.
 
@@ -45,6 +53,13 @@ class _Launched:
     table: Many[OutputEntry]
     buffers: HostBuffers
     computed: Event
+
+    @property
+    def ended(self) -> None:
+        return None
+
+    def when_ended(self, callback: Callable[[], None]) -> None:
+        """Do nothing: a device does not call back."""
 
     def result(self) -> list[Results | CenoteError]:
         """Wait for the step and finish its rows on the host: the one wait of the hot path."""
@@ -69,7 +84,7 @@ class _Launched:
 
 
 class ModelRunner:
-    """Runs steps of one loaded model on one device. `num_tokens` counts the rows that it has run."""
+    """Runs steps of one loaded model on one device."""
 
     def __init__(self, model: LoadedModel, pooler: DispatchPooler, device: Device) -> None:
         self.model = model
@@ -77,13 +92,28 @@ class ModelRunner:
         self.device = device
         layout = BatchLayout(position_offset=model.position_offset, uses_token_types=model.uses_token_types)
         self._staging = Staging(device, layout)
-        self.num_tokens = 0
+        self._num_tokens = 0
+
+    @property
+    def num_tokens(self) -> int:
+        """How many rows it has run."""
+        return self._num_tokens
+
+    @property
+    def num_workers(self) -> int:
+        """How many steps run at the same time; where it is one, steps end in their order."""
+        return 1
+
+    @property
+    def steps_in_flight(self) -> int:
+        """How many steps may be launched before one is waited for."""
+        return self.device.steps_in_flight
 
     @torch.inference_mode()
     def launch(self, pieces: Many[Piece]) -> InFlight:
         """Start a step over `pieces` and return at once, as far as the device allows."""
         pieces = share_prefixes(pieces)
-        self.num_tokens += sum(map(len, pieces))
+        self._num_tokens += sum(map(len, pieces))
         for piece in pieces:
             if piece.state is not None:
                 piece.state.pooling.rewind(piece.start)
@@ -95,6 +125,10 @@ class ModelRunner:
         return _Launched(
             pieces=pieces, pooler=self.pooler, table=flat.entries, buffers=buffers, computed=self.device.record()
         )
+
+    def launch_alone(self, pieces: Many[Piece]) -> InFlight:
+        """Launch a step beside which nothing else is to run."""
+        return self.launch(pieces)
 
     def _metadata(self, batch: PackedBatch, pieces: Many[Piece]) -> PoolingMetadata:
         cursor = build_pooling_cursor(

@@ -11,6 +11,7 @@ since many may be due at once.
 from __future__ import annotations
 
 import heapq
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -40,8 +41,10 @@ class Take:
         return self.stop == len(self.request.sequences[self.position])
 
 
-def plan(requests: Sequence[Request], step_tokens: int, step: int) -> list[Take]:
+def plan(requests: Sequence[Request], step_tokens: int, step: int, enough: float = math.inf) -> list[Take]:
     """Choose what runs in step number `step`: at most `step_tokens` tokens, or one longer sequence alone.
+
+    A step is also full where it is nearest to `enough` tokens, so that others have their share.
 
     `requests` are in the order of their arrival. Nothing is changed; `commit` does that. Of equally served requests
     those that wait for their first turn lead, those that need the fewest whole steps first. A sequence that does not
@@ -61,6 +64,8 @@ def plan(requests: Sequence[Request], step_tokens: int, step: int) -> list[Take]
         take = _take(request, ahead, left, step_tokens)
         if take is None:
             continue
+        if takes and step_tokens - left + take.num_tokens / 2 > enough:
+            break
         takes.append(take)
         left -= take.num_tokens
         if take.is_last and ahead + 1 < request.num_waiting:

@@ -34,18 +34,20 @@ def warm_up(runner: ModelRunner, tasks: tuple[Task, ...], *, step_tokens: int, m
 
 
 def measure_pace(runner: ModelRunner, task: Task, max_length: int, *, step_seconds: float, most_tokens: int) -> Pace:
-    """Return the speed of the faster of two warm steps; steps are to take `step_seconds` and fit into `most_tokens`."""
+    """Return the speed of each worker in the faster of two rounds; steps are to take `step_seconds` and fit into
+    `most_tokens`.
+    """
     seconds = min(_step(runner, task, CPU_PROBE_TOKENS, max_length) for _ in range(2))
     most = min(most_tokens, MAX_STEP_TOKENS)
     return Pace(tokens_per_second=CPU_PROBE_TOKENS / seconds, most_tokens=most, step_seconds=step_seconds)
 
 
 def _step(runner: ModelRunner, task: Task, num_tokens: int, max_length: int) -> float:
-    """Run one step of about `num_tokens` made-up tokens and return its seconds."""
+    """Run a step of about `num_tokens` made-up tokens on every worker and return the seconds."""
     length = min(64, max_length)
     pieces = made_up_texts(runner, task, length=length, number=max(1, num_tokens // length))
     started = time.perf_counter()
-    for result in runner.launch(pieces).result():
-        if isinstance(result, CenoteError):
+    for step in [runner.launch(pieces) for _ in range(runner.num_workers)]:
+        if any(isinstance(result, CenoteError) for result in step.result()):
             raise CheckpointError(f"the model gave no finite numbers while warming up {task!r}; try dtype float32")
     return time.perf_counter() - started

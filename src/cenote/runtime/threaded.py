@@ -1,7 +1,7 @@
-"""A step on a CPU in shards, one for each compute thread, which meet only at the end of the step.
+"""Steps on a CPU, each on one compute thread: as many at a time as there are threads.
 
 Threads that share every operation wait for each other after every operation, and one that the machine keeps busy
-elsewhere holds up all. Shards share nothing but the weights.
+elsewhere holds up all. Steps share nothing but the weights.
 """
 
 from __future__ import annotations
@@ -11,11 +11,9 @@ import threading
 import weakref
 from collections.abc import Callable
 from collections.abc import Sequence as Many
-from concurrent.futures import Future, wait
+from concurrent.futures import Future
 from dataclasses import dataclass
-from itertools import pairwise
 
-import numpy as np
 import torch
 
 from cenote.errors import CenoteError
@@ -25,68 +23,75 @@ from cenote.runtime.device import CpuDevice
 from cenote.runtime.request import Piece, Results
 from cenote.runtime.runner import InFlight, ModelRunner
 
-MIN_SHARD_TOKENS = 16
-"""A smaller shard costs more in Python than it saves."""
-MAX_IMBALANCE = 1.5
-"""Largest shard, in equal shares of the step, at which shards still beat sharing every operation."""
+MIN_SHARED_TOKENS = 48
+"""A shorter text takes as long on all threads as on one: reading the weights is most of its time."""
 
-ShardResults = list[Results | CenoteError]
-_Job = tuple[Callable[[], ShardResults], Future[ShardResults]]
+StepResults = list[Results | CenoteError]
+_Job = tuple[Callable[[], StepResults], Future[StepResults]]
 
 
-class ShardedRunner(ModelRunner):
-    """A `ModelRunner` that runs a step in equal shards on `num_threads` threads of its own.
-
-    A step that cannot be cut evenly, such as one long text, runs on the calling thread, with all compute threads.
-    """
+class ThreadedRunner(ModelRunner):
+    """A `ModelRunner` that runs `num_threads` steps at a time, each on a thread of its own, in any order."""
 
     def __init__(self, model: LoadedModel, pooler: DispatchPooler, device: CpuDevice, num_threads: int) -> None:
         super().__init__(model, pooler, device)
         self._runners = [ModelRunner(model, pooler, device) for _ in range(num_threads)]
+        self._idle: queue.SimpleQueue[ModelRunner] = queue.SimpleQueue()
+        for runner in self._runners:
+            self._idle.put(runner)
         self._jobs: queue.SimpleQueue[_Job | None] = queue.SimpleQueue()
         _start_threads(self._jobs, num_threads)
         # Not at exit: whoever still waits for a step then would wait for ever.
         weakref.finalize(self, _end, self._jobs, num_threads).atexit = False
 
-    def launch(self, pieces: Many[Piece]) -> InFlight:
-        shards = cut_evenly(pieces, len(self._runners))
-        if shards is None:
-            return super().launch(pieces)
-        futures = [self._start(runner, shard) for runner, shard in zip(self._runners, shards, strict=True)]
-        wait(futures)
-        for runner in self._runners:
-            self.num_tokens += runner.num_tokens
-            runner.num_tokens = 0
-        return _Done([result for future in futures for result in future.result()])
+    @property
+    def num_workers(self) -> int:
+        return len(self._runners)
 
-    def _start(self, runner: ModelRunner, shard: Many[Piece]) -> Future[ShardResults]:
-        future: Future[ShardResults] = Future()
-        self._jobs.put((lambda: runner.launch(shard).result(), future))
-        return future
+    @property
+    def steps_in_flight(self) -> int:
+        return len(self._runners)
+
+    @property
+    def num_tokens(self) -> int:
+        return super().num_tokens + sum(runner.num_tokens for runner in self._runners)
+
+    def launch(self, pieces: Many[Piece]) -> InFlight:
+        idle, future = self._idle, Future[StepResults]()
+        self._jobs.put((lambda: _run(idle, pieces), future))
+        return _Running(future)
+
+    def launch_alone(self, pieces: Many[Piece]) -> InFlight:
+        """Run a longer text on the calling thread, with all compute threads."""
+        if len(pieces) == 1 and len(pieces[0]) >= MIN_SHARED_TOKENS:
+            return super().launch(pieces)
+        return self.launch(pieces)
 
 
 @dataclass(frozen=True, slots=True)
-class _Done:
-    """A step whose shards are finished."""
+class _Running:
+    """A step on one of the threads."""
 
-    results: ShardResults
+    future: Future[StepResults]
 
-    def result(self) -> ShardResults:
-        return self.results
+    @property
+    def ended(self) -> bool:
+        return self.future.done()
+
+    def when_ended(self, callback: Callable[[], None]) -> None:
+        self.future.add_done_callback(lambda _: callback())
+
+    def result(self) -> StepResults:
+        return self.future.result()
 
 
-def cut_evenly(pieces: Many[Piece], num_shards: int) -> list[Many[Piece]] | None:
-    """Cut `pieces`, in their order, into shards of about equally many tokens; None where they are too few or uneven."""
-    ends_np = np.cumsum([len(piece) for piece in pieces])
-    share = ends_np[-1] / num_shards
-    if share < MIN_SHARD_TOKENS or len(pieces) < num_shards:
-        return None
-    cuts_np = 1 + np.abs(ends_np[:, None] - share * np.arange(1, num_shards)).argmin(axis=0)
-    bounds = [0, *cuts_np.tolist(), len(pieces)]
-    sizes_np = np.diff(ends_np[np.array(bounds[1:]) - 1], prepend=0)
-    if sizes_np.min() == 0 or sizes_np.max() > MAX_IMBALANCE * share:
-        return None
-    return [pieces[start:stop] for start, stop in pairwise(bounds)]
+def _run(idle: queue.SimpleQueue[ModelRunner], pieces: Many[Piece]) -> StepResults:
+    """Run a step on a runner that no other thread uses meanwhile: it has buffers of its own."""
+    runner = idle.get()
+    try:
+        return runner.launch(pieces).result()
+    finally:
+        idle.put(runner)
 
 
 def _start_threads(jobs: queue.SimpleQueue[_Job | None], num_threads: int) -> None:
@@ -98,7 +103,7 @@ def _start_threads(jobs: queue.SimpleQueue[_Job | None], num_threads: int) -> No
     before = torch.get_num_threads()
     ready = threading.Barrier(num_threads + 1)
     for _ in range(num_threads):
-        threading.Thread(target=_work, args=(jobs, ready), name="cenote-shard", daemon=True).start()
+        threading.Thread(target=_work, args=(jobs, ready), name="cenote-step", daemon=True).start()
     ready.wait()
     torch.set_num_threads(before)
 
