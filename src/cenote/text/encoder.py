@@ -2,36 +2,30 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Sequence
-from functools import cached_property, lru_cache
-
-import numpy as np
+from functools import cached_property
 
 from cenote.checkpoint.spec import ListwiseSpec, TextSpec
-from cenote.errors import InputError, OptionError, UnsupportedTaskError
-from cenote.text.blocks import BlockCutter, Blocks
+from cenote.errors import InputError, UnsupportedTaskError
+from cenote.text.blocks import Blocks
 from cenote.text.chat import ChatEncoder, Messages
-from cenote.text.colbert import length_limit, marked_frame
-from cenote.text.content import Wanted, first_tokens, read_contents
-from cenote.text.frame import read_pair_frame, read_single_frame
-from cenote.text.framing import Framing
-from cenote.text.inputs import Inputs, Place, Texts, read_inputs, read_strings
+from cenote.text.content import first_tokens
+from cenote.text.frame import read_pair_frame
+from cenote.text.inputs import Place, Texts, read_inputs, read_strings
 from cenote.text.listwise import ListwiseEncoder
 from cenote.text.load import load_tokenizer
 from cenote.text.locality import read_locality
 from cenote.text.options import ChatOptions, EncodeOptions, PairOptions
 from cenote.text.pairs import PairEncoder
-from cenote.text.piece_reader import PieceCut, PiecedTexts, PieceReader
+from cenote.text.parallelism import allow_parallelism
+from cenote.text.piece_reader import PieceCut, PiecedTexts
 from cenote.text.pieces import PiecedText
-from cenote.text.plan import Plan
 from cenote.text.prompted import read_prompted_pairs
 from cenote.text.prompts import choose_prompt
+from cenote.text.singles import SingleEncoder
 from cenote.text.tokenized import IntArray, TokenizedText
 from cenote.text.tokens import Tokens, read_tokens
 from cenote.text.unicode import scalar_text
-
-_NO_IDS = np.zeros(0, np.int64)
 
 __all__ = ["ChatOptions", "EncodeOptions", "Messages", "PairOptions", "TextEncoder", "Texts"]
 
@@ -44,28 +38,23 @@ class TextEncoder:
     """
 
     def __init__(self, spec: TextSpec, *, vocab_size: int, max_length: int) -> None:
-        _set_parallelism()
+        allow_parallelism()
         self.spec = spec
         self.vocab_size = vocab_size
         self.max_length = max_length
         self._tokenizer = load_tokenizer(spec)
         self._backend = self._tokenizer.backend
-        self._frame = read_single_frame(self._backend)
         self._locality = read_locality(self._backend)
         self._has_types = spec.uses_token_types and self._tokenizer.gives_token_types
         self._prompted = None if spec.pair_prompt is None else read_prompted_pairs(spec, self._chat_encoder())
-        self._prompt_ids = lru_cache(maxsize=256)(self._read_prompt)
-        self._framing = Framing(
+        self._singles = SingleEncoder(
             spec=spec,
+            tokenizer=self._tokenizer,
+            locality=self._locality,
             has_types=self._has_types,
-            special_ids=self._tokenizer.special_ids,
+            vocab_size=vocab_size,
             max_length=max_length,
-            prompt_ids=self._prompt_ids,
         )
-        if max_length < max(1, self._frame.size):
-            raise OptionError(
-                f"max_length {max_length} leaves no room: this tokenizer adds {self._frame.size} special tokens"
-            )
 
     def encode(self, texts: Texts, options: EncodeOptions | None = None) -> list[TokenizedText]:
         """Return one sequence for each text, in order.
@@ -75,15 +64,7 @@ class TextEncoder:
         ids; special tokens, an appended EOS included, are never cut off. Raises `InputError` that names the text at
         fault, `TooLongError` where it is over the limit and `truncate` is off.
         """
-        options = options or EncodeOptions()
-        inputs = read_inputs(texts, param=options.param, vocab_size=self.vocab_size)
-        plan = self._plan(options)
-        if inputs.token_ids is not None:
-            return [
-                self._framing.from_ids(ids, place, plan)
-                for ids, place in zip(inputs.token_ids, inputs.places, strict=True)
-            ]
-        return self._from_strings(inputs, plan)
+        return self._singles.encode(texts, options or EncodeOptions())
 
     def encode_blocks(self, texts: Texts, options: EncodeOptions | None = None, *, overlap: int = 0) -> list[Blocks]:
         """Return each text as sequences that fit: one, as `encode` gives it, or blocks with `overlap` tokens in common.
@@ -91,25 +72,7 @@ class TextEncoder:
         Every block of a string has the special tokens and the prompt; blocks of token ids are the ids alone. Nothing is
         cut off. Raises `InputError` as `encode` does, and where prompt or overlap take more than half of a block.
         """
-        options = options or EncodeOptions()
-        inputs = read_inputs(texts, param=options.param, vocab_size=self.vocab_size)
-        plan = self._plan(options)
-        if inputs.token_ids is not None:
-            cutter = BlockCutter(limit=plan.limit, prompt_ids=_NO_IDS, overlap=overlap)
-            blocks = [
-                self._framing.id_blocks(*pair, cutter, plan)
-                for pair in zip(inputs.token_ids, inputs.places, strict=True)
-            ]
-        else:
-            prompt_ids = self._prompt_ids(plan.prompt) if plan.prompt else _NO_IDS
-            cutter = BlockCutter(limit=plan.room, prompt_ids=prompt_ids, overlap=overlap)
-            wanted = Wanted(limit=None, side=plan.side)
-            prompted = [plan.prompt + text for text in inputs.texts or []]
-            contents = read_contents(self._backend, self._locality, prompted, wanted)
-            blocks = [
-                self._framing.text_blocks(*pair, cutter, plan) for pair in zip(contents, inputs.places, strict=True)
-            ]
-        return blocks
+        return self._singles.encode_blocks(texts, options or EncodeOptions(), overlap=overlap)
 
     def encode_pieces(
         self, texts: PiecedTexts, cut_at: PieceCut, options: EncodeOptions | None = None, *, split: bool = True
@@ -118,16 +81,7 @@ class TextEncoder:
 
         Raises `InputError` that names the text or the piece at fault, `TooLongError` for a text that may not be split.
         """
-        options = options or EncodeOptions()
-        plan = self._plan(options)
-        wanted = Wanted(limit=None, side=plan.side, offsets=True)
-        reader = PieceReader(
-            prompt=plan.prompt,
-            prompt_ids=self._prompt_ids(plan.prompt) if plan.prompt else _NO_IDS,
-            read=lambda strings: read_contents(self._backend, self._locality, strings, wanted),
-        )
-        found = reader.pieces(texts, cut_at, options.param)
-        return [self._framing.pieced(pieces, place, plan, split) for pieces, place in found]
+        return self._singles.encode_pieces(texts, cut_at, options or EncodeOptions(), split=split)
 
     def encode_pairs(
         self, queries: str | Sequence[str], documents: str | Sequence[str], options: PairOptions | None = None
@@ -209,7 +163,7 @@ class TextEncoder:
     @property
     def adds_special_tokens(self) -> bool:
         """Whether even an empty text has tokens."""
-        return self._frame.size > 0
+        return self._singles.frame.size > 0
 
     @cached_property
     def _pairs(self) -> PairEncoder:
@@ -236,46 +190,3 @@ class TextEncoder:
             has_types=self._has_types,
             max_length=self.max_length,
         )
-
-    def _plan(self, options: EncodeOptions) -> Plan:
-        frame, limit = self._frame, min(self.max_length, options.max_length or self.max_length)
-        expansion = self.spec.expansion
-        if expansion is not None and options.input_type is not None and not options.raw:
-            frame = marked_frame(frame, expansion, options.input_type)
-            limit = min(limit, length_limit(expansion, options.input_type) or limit)
-        if limit < frame.size:
-            raise InputError(
-                f"max_length {limit} leaves no room: this model adds {frame.size} special tokens", param="max_length"
-            )
-        return Plan(
-            frame=frame,
-            limit=limit,
-            side=options.truncation_side or self._tokenizer.truncation_side,
-            prompt="" if options.raw else scalar_text(choose_prompt(self.spec, options, options.input_type)),
-            options=options,
-        )
-
-    def _from_strings(self, inputs: Inputs, plan: Plan) -> list[TokenizedText]:
-        options = plan.options
-        wanted = Wanted(limit=plan.room, side=plan.side, offsets=options.offsets, exact=not options.truncate)
-        texts = [plan.prompt + text for text in inputs.texts or []]
-        contents = read_contents(self._backend, self._locality, texts, wanted)
-        sequences = [self._framing.from_content(*pair, plan) for pair in zip(contents, inputs.places, strict=True)]
-        return self._framing.expanded(sequences, options)
-
-    def _read_prompt(self, prompt: str) -> IntArray:
-        return np.array(self._backend.encode(prompt, add_special_tokens=False).ids, np.int64)
-
-
-def _set_parallelism() -> None:
-    """Let the Rust tokenizers use all cores, unless the environment says otherwise.
-
-    A forked child must not: it would wait for threads that it does not have. Set explicitly, they do not warn either.
-    """
-    if "TOKENIZERS_PARALLELISM" not in os.environ:
-        os.environ["TOKENIZERS_PARALLELISM"] = "true"
-        os.register_at_fork(after_in_child=_stay_serial)
-
-
-def _stay_serial() -> None:
-    os.environ["TOKENIZERS_PARALLELISM"] = "false"
