@@ -36,10 +36,8 @@ class LabelOptions:
         return (logits - self.logit_mean) / self.logit_sigma
 
 
-class ClassifierPoolerHead(nn.Module):
-    """Pooled rows `[B, H]` -> fp32 `[B, C]`. Logits are fp32 before any activation, so that none of them tie."""
-
-    task: Task = "classify"
+class LabelHead(nn.Module):
+    """A classifier and what becomes of its logits. They are fp32 before any activation, so that none of them tie."""
 
     def __init__(self, classifier: nn.Module, options: LabelOptions) -> None:
         super().__init__()
@@ -50,26 +48,27 @@ class ClassifierPoolerHead(nn.Module):
     def verify_params(self, params: PoolingParams) -> None:
         """Every caller's wish that the task knows can be met."""
 
+    def logits(self, rows: torch.Tensor) -> torch.Tensor:
+        """Return the calibrated fp32 logits of each row."""
+        return self.options.calibrate(self.classifier(rows.float()).float())
+
+
+class ClassifierPoolerHead(LabelHead):
+    """Pooled rows `[B, H]` -> fp32 `[B, C]`."""
+
+    task: Task = "classify"
+
     def forward(self, pooled_data: torch.Tensor, pooling_metadata: PoolingMetadata) -> torch.Tensor:
-        logits_BC = self.options.calibrate(self.classifier(pooled_data.float()).float())
+        logits_BC = self.logits(pooled_data)
         wishes = RowOptions.of(pooling_metadata.pooling_params, logits_BC.shape[1], self.options.use_activation)
         wishes.check_length(pooled_data.shape[0])
         return wishes.activate(self.activation, logits_BC)
 
 
-class TokenClassifierPoolerHead(nn.Module):
+class TokenClassifierPoolerHead(LabelHead):
     """Rows `[n, H]` of each sequence -> fp32 `[n, C]`, as `ClassifierPoolerHead`. `None` passes through."""
 
     task: Task = "token_classify"
-
-    def __init__(self, classifier: nn.Module, options: LabelOptions) -> None:
-        super().__init__()
-        self.classifier = classifier
-        self.activation = build_activation(options.activation)
-        self.options = options
-
-    def verify_params(self, params: PoolingParams) -> None:
-        """Every caller's wish that the task knows can be met."""
 
     def forward(self, pooled_data: TokenRows, pooling_metadata: PoolingMetadata) -> TokenRows:
         """Finish all rows at once; where texts have chosen unlike numbers of columns, width by width."""
@@ -82,6 +81,6 @@ class TokenClassifierPoolerHead(nn.Module):
         return finished
 
     def _finish(self, params: list[PoolingParams], rows_NH: torch.Tensor, counts: list[int]) -> torch.Tensor:
-        logits_NC = self.options.calibrate(self.classifier(rows_NH.float()).float())
+        logits_NC = self.logits(rows_NH)
         wishes = RowOptions.of(params, logits_NC.shape[1], self.options.use_activation)
         return wishes.repeated(counts).activate(self.activation, logits_NC)
