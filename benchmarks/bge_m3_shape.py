@@ -1,11 +1,13 @@
 """A checkpoint of BGE-M3's shape with random weights: what it computes costs what the real one costs.
 
-The vocabulary is smaller than the real one, since rows of the embedding table that are not read cost nothing.
+The vocabulary is smaller than the real one, since rows of the embedding table that are not read cost nothing. Its files
+say what older readers ask for, as the real one's do. Usage: bge_m3_shape.py FOLDER.
 """
 
 from __future__ import annotations
 
 import json
+import sys
 from pathlib import Path
 
 import torch
@@ -31,6 +33,7 @@ def write_checkpoint(folder: Path, num_layers: int = 24, hidden_size: int = 1_02
         pad_token_id=1,
         bos_token_id=0,
         eos_token_id=2,
+        position_embedding_type="absolute",
     )
     torch.manual_seed(0)
     XLMRobertaModel(config, add_pooling_layer=False).save_pretrained(folder)
@@ -62,6 +65,9 @@ def _write_tokenizer(folder: Path) -> None:
         unk_token="<unk>",
         model_max_length=MAX_TOKENS,
     ).save_pretrained(folder)
+    settings = json.loads((folder / "tokenizer_config.json").read_text(encoding="utf-8"))
+    settings["tokenizer_class"] = "PreTrainedTokenizerFast"  # transformers 4 does not know the name that 5 writes
+    (folder / "tokenizer_config.json").write_text(json.dumps(settings, indent=2), encoding="utf-8")
 
 
 def _write_sentence_transformers_files(folder: Path) -> None:
@@ -81,3 +87,7 @@ def _write_sentence_transformers_files(folder: Path) -> None:
         ("config_sentence_transformers.json", {"__version__": {}}),
     ):
         (folder / name).write_text(json.dumps(content), encoding="utf-8")
+
+
+if __name__ == "__main__":
+    print(write_checkpoint(Path(sys.argv[1])))

@@ -50,9 +50,10 @@ class ContestantError(Exception):
 
 def last_words(log: Path) -> str:
     """Return the first error that a log names, which later ones follow from, or else its last line."""
-    lines = [line.strip() for line in log.read_text(encoding="utf-8", errors="replace").splitlines() if line.strip()]
-    errors = (found[1] for line in lines if (found := re.search(r"((?:\w+\.)*\w*(?:Error|Exception): .+)", line)))
-    return next(errors, lines[-1] if lines else "it said nothing")[:300]
+    text = log.read_text(encoding="utf-8", errors="replace").strip()
+    error = re.search(r"(?:\w+\.)*\w*(?:Error|Exception): .+(?:\n[ \t]+.+)*", text)  # and its indented lines
+    found = error[0] if error else text.rpartition("\n")[2]
+    return " ".join(found.split())[:300] or "it said nothing"
 
 
 def max_tokens(model: Path) -> int:

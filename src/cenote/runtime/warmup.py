@@ -11,6 +11,7 @@ from cenote.runtime.memory import is_out_of_memory
 from cenote.runtime.pace import MAX_STEP_TOKENS, Pace
 from cenote.runtime.runner import ModelRunner
 
+CPU_WARMUP_TOKENS = 64
 CPU_PROBE_TOKENS = 256
 
 
@@ -20,7 +21,7 @@ def warm_up(runner: ModelRunner, tasks: tuple[Task, ...], *, step_tokens: int, m
     Running out of memory here raises `CheckpointError` that says which option to lower.
     """
     on_cpu = runner.device.torch_device.type == "cpu"
-    num_tokens = min(CPU_PROBE_TOKENS, step_tokens) if on_cpu else max(step_tokens, max_length)
+    num_tokens = min(CPU_WARMUP_TOKENS, step_tokens) if on_cpu else max(step_tokens, max_length)
     for task in tasks:
         try:
             _step(runner, task, num_tokens, max_length)
