@@ -49,7 +49,8 @@ class Soak:
     seconds: defaultdict[str, list[float]] = field(default_factory=lambda: defaultdict(list))
     engine_seconds: defaultdict[str, list[float]] = field(default_factory=lambda: defaultdict(list))
     """of each kind of answer: all of it, and what the engine says that it waited and took"""
-    query_steps: list[int] = field(default_factory=list)
+    query_steps: list[float] = field(default_factory=list)
+    """how many steps ended on each compute thread while a query waited"""
     health_seconds: list[float] = field(default_factory=list)
     resident_mib: list[float] = field(default_factory=list)
     worst_difference: float = 0.0
@@ -104,10 +105,10 @@ async def bulk(soak: Soak, rng: random.Random) -> None:
 
 
 async def query(soak: Soak, rng: random.Random) -> None:
-    """Send one text, and count the steps that end before it is answered."""
+    """Send one text, and count the steps that end on each thread before it is answered."""
     before = await soak.num_steps()
     await soak.embed("query", [rng.randrange(len(soak.texts))])
-    soak.query_steps.append(await soak.num_steps() - before)
+    soak.query_steps.append((await soak.num_steps() - before) / soak.num_threads)
     await asyncio.sleep(rng.uniform(0, 0.1))
 
 

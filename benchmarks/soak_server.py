@@ -90,7 +90,13 @@ async def run(server: Running, options: argparse.Namespace) -> dict[str, Any]:
     headers = {"content-type": "application/json"}
     async with httpx.AsyncClient(base_url=server.server.url, timeout=options.answer_limit, headers=headers) as http:
         expected = [vectors_of(await http.post("/v1/embeddings", content=body_of([text])))[0] for text in texts]
-        soak = Soak(process=server.process, http=http, texts=texts, expected=np.stack(expected))
+        soak = Soak(
+            process=server.process,
+            num_threads=options.threads,
+            http=http,
+            texts=texts,
+            expected=np.stack(expected),
+        )
         before = await metrics(soak)
         end = time.monotonic() + options.seconds
         await asyncio.gather(
