@@ -41,6 +41,7 @@ class Soak:
     """The server under test and what was seen of it. `expected` are the vectors of `texts`, each asked for alone."""
 
     process: subprocess.Popen[bytes]
+    num_threads: int
     http: httpx.AsyncClient
     texts: list[str]
     expected: npt.NDArray[np.float32]
