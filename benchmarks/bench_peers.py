@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import signal
 import statistics
 import sys
 import tempfile
@@ -173,6 +174,7 @@ def parse_arguments() -> argparse.Namespace:
 
 
 def main() -> None:
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))  # the contestants live in sessions of their own
     options = parse_arguments()
     names = [name for name in OFFLINE if name in options.contestants or name == REFERENCE]
     for peer in PEERS:

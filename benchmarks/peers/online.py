@@ -27,7 +27,7 @@ NAME = "model"
 BATCH = 32
 BULK_TEXTS = 256
 START_LIMIT_SECONDS = 300.0
-MEASURE_LIMIT_SECONDS = 60.0
+MEASURE_LIMIT_SECONDS = 40.0
 """The longest that one measurement is stretched to, where answers take longer than it is meant to last."""
 SETTLE_LIMIT_SECONDS = 180.0
 """For a server to work off what a measurement has left behind."""
