@@ -26,6 +26,8 @@ from serving import HOST, Server, ServerStartError, free_port, running
 NAME = "model"
 BATCH = 32
 BULK_TEXTS = 256
+BULK_IN_BATCHES = 24
+"""A bulk job has about as many tokens as so many batches of queries."""
 START_LIMIT_SECONDS = 300.0
 MEASURE_LIMIT_SECONDS = 40.0
 """The longest that one measurement is stretched to, where answers take longer than it is meant to last."""
@@ -98,7 +100,9 @@ def _measure(server: Server, options: argparse.Namespace) -> dict[str, Any]:
         seconds = _seconds(options, clients, figures["single"][str(clients)]["texts_per_second"])
         load = replace(_load(server, batches, options), num_clients=clients, seconds=seconds)
         figures["batch"][str(clients)] = _figures(_run(server, load), BATCH)
-    return {**figures, "beside_bulk": _beside_bulk(server, single, options)}
+    speed = max(row["texts_per_second"] for row in figures["single"].values())
+    seconds = _seconds(options, BULK_IN_BATCHES, speed)
+    return {**figures, "beside_bulk": _beside_bulk(replace(single, seconds=seconds))}
 
 
 def _seconds(options: argparse.Namespace, clients: int, texts_per_second: float) -> float:
@@ -116,11 +120,11 @@ def _run(server: Server, load: Load) -> LoadResult:
     return result
 
 
-def _beside_bulk(server: Server, single: Load, options: argparse.Namespace) -> dict[str, Any]:
+def _beside_bulk(single: Load) -> dict[str, Any]:
     """Measure four clients with single queries while one client sends long jobs of mixed lengths without a pause."""
-    jobs = _load(server, [make_texts("mixed", BULK_TEXTS)], options)
+    body = json.dumps({"model": NAME, "input": make_texts("mixed", BULK_TEXTS), "encoding_format": "float"}).encode()
     with ThreadPoolExecutor(1) as thread:
-        bulk = thread.submit(run_load, replace(jobs, seconds=options.seconds + 2))
+        bulk = thread.submit(run_load, replace(single, bodies=[body], seconds=single.seconds + 2))
         figures = _figures(run_load(replace(single, num_clients=4)), 1)
     return figures | {"bulk_jobs_answered": len(bulk.result().answered)}
 
