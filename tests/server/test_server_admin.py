@@ -212,6 +212,15 @@ class TestUnloading:
         assert scene.load("tiny").status_code == 200
         assert scene.embed("tiny").status_code == 200
 
+    def test_what_is_loaded_is_set_apart_from_the_garbage(self, scene: Scene) -> None:
+        """A look through all of torch and transformers would hold up every request for half a second."""
+        gc.unfreeze()
+        assert scene.load().status_code == 200
+        assert gc.get_freeze_count() > len(gc.get_objects())
+        assert scene.unload().status_code == 200
+        assert gc.get_freeze_count() > len(gc.get_objects())
+        gc.unfreeze()
+
     def test_again_and_again(self, scene: Scene) -> None:
         for _ in range(3):
             assert scene.load().status_code == 200

@@ -124,7 +124,7 @@ class _Admin:
         """Stop serving a model: what waits for it fails at once, what is on its way is not waited for."""
         name = call.path["name"]
         engine = call.models.remove(name)
-        await _in_own_thread(engine.close)
+        await _in_own_thread(lambda: self._opener.close(engine))
         logger.info("%s: unloaded", name)
         return json_response(UnloadedModel(id=name).model_dump())
 
