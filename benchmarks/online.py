@@ -18,7 +18,7 @@ from cenote import Engine
 from cenote.bench.corpora import CORPORA, make_texts
 from cenote.bench.load import Load, LoadResult, run_load
 from report import DEFAULT_MODEL, environment, write_result
-from serving import HOST, Server, free_port, running
+from server_process import HOST, Server, free_port, running
 
 GOAL = 0.65
 

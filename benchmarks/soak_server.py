@@ -23,7 +23,7 @@ import numpy as np
 
 from cenote.bench.corpora import make_texts
 from report import DEFAULT_MODEL, environment, write_result
-from serving import Running, Server, free_port, running
+from server_process import Running, Server, free_port, running
 from soak_clients import CLIENTS, MIB, Soak, body_of, repeat, vectors_of
 
 IDLE_LIMIT_SECONDS = 60.0

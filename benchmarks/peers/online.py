@@ -21,7 +21,7 @@ from cenote.bench.corpora import make_texts
 from cenote.bench.load import Load, LoadResult, run_load
 from peers.contestants import last_words, logs, max_tokens
 from peers.environments import python_of
-from serving import HOST, Server, ServerStartError, free_port, running
+from server_process import HOST, Server, ServerStartError, free_port, running
 
 NAME = "model"
 BATCH = 32
