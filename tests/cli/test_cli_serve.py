@@ -24,6 +24,8 @@ def served(environment: dict[str, str], model: Path) -> Iterator[tuple[subproces
     """A server on a free port and what it printed when it was ready."""
     command = [sys.executable, "-m", "cenote", "serve", str(model), "--port", "0"]
     pipe = subprocess.PIPE
+    # Where the tests run in the background SIGINT may be ignored, and a child would take that over.
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
     with subprocess.Popen(command, stdout=pipe, stderr=pipe, text=True, env=environment) as process:
         killer = threading.Timer(TIMEOUT_SECONDS, process.kill)
         killer.start()
@@ -32,6 +34,7 @@ def served(environment: dict[str, str], model: Path) -> Iterator[tuple[subproces
         yield process, printed
         killer.cancel()
         process.kill()
+    signal.signal(signal.SIGINT, before)
 
 
 def errors_of(process: subprocess.Popen[str]) -> str:
