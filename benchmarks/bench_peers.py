@@ -187,10 +187,11 @@ def main() -> None:
     result |= {"left_out": left_out, "offline": {}, "online": {}}
     if options.corpora:
         result["offline"], left_out["offline"] = compare_offline(options, names)
+    path = write_result(f"peers-{options.model.name}", result)
     if options.clients:
         result["online"], left_out["online"] = compare_online(options, names)
+        write_result(path.stem, result)
     print_tables(result)
-    path = write_result(f"peers-{options.model.name}", result)
     plot(result, path)
     print(f"written to {path}")
 

@@ -7,7 +7,6 @@ import base64
 import json
 import os
 import random
-import re
 import subprocess
 import time
 from collections import Counter, defaultdict
@@ -41,7 +40,6 @@ class Soak:
     """The server under test and what was seen of it. `expected` are the vectors of `texts`, each asked for alone."""
 
     process: subprocess.Popen[bytes]
-    num_threads: int
     http: httpx.AsyncClient
     texts: list[str]
     expected: npt.NDArray[np.float32]
@@ -50,8 +48,6 @@ class Soak:
     seconds: defaultdict[str, list[float]] = field(default_factory=lambda: defaultdict(list))
     engine_seconds: defaultdict[str, list[float]] = field(default_factory=lambda: defaultdict(list))
     """of each kind of answer: all of it, and what the engine says that it waited and took"""
-    query_steps: list[float] = field(default_factory=list)
-    """how many steps ended on each compute thread while a query waited"""
     health_seconds: list[float] = field(default_factory=list)
     resident_mib: list[float] = field(default_factory=list)
     worst_difference: float = 0.0
@@ -73,12 +69,6 @@ class Soak:
             in_engine = sum(float(answer.headers[f"x-cenote-{part}-ms"]) for part in ("queue", "inference")) / 1000
             self.engine_seconds[kind].append(in_engine)
             self.compare(kind, answer, chosen)
-
-    async def num_steps(self) -> int:
-        """Return how many steps the server has run."""
-        found = re.search(r"^cenote_steps_total\{.*\} (\S+)$", (await self.http.get("/metrics")).text, re.MULTILINE)
-        assert found is not None
-        return int(float(found[1]))
 
     def compare(self, kind: str, answer: httpx.Response, chosen: list[int]) -> None:
         vectors = vectors_of(answer)
@@ -106,10 +96,8 @@ async def bulk(soak: Soak, rng: random.Random) -> None:
 
 
 async def query(soak: Soak, rng: random.Random) -> None:
-    """Send one text, and count the steps that end on each thread before it is answered."""
-    before = await soak.num_steps()
+    """Send one text."""
     await soak.embed("query", [rng.randrange(len(soak.texts))])
-    soak.query_steps.append((await soak.num_steps() - before) / soak.num_threads)
     await asyncio.sleep(rng.uniform(0, 0.1))
 
 

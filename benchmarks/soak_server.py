@@ -77,7 +77,7 @@ def summarise(soak: Soak, gauges: dict[str, float], found: dict[str, float]) -> 
         "mean_step_ms": round(step * 1000, 1),
         "ms": {kind: percentiles(soak.seconds[kind], 0.001) for kind in soak.seconds},
         "ms_in_engine": {kind: percentiles(soak.engine_seconds[kind], 0.001) for kind in soak.seconds},
-        "query_steps": percentiles(soak.query_steps, 1),
+        "query_steps": percentiles(soak.engine_seconds["query"], step),
         "health_ms_p99": round(float(np.percentile(soak.health_seconds or [0.0], 99)) * 1000, 1),
         "resident_mib": {"samples": soak.resident_mib[:: max(1, len(soak.resident_mib) // 60)]},
         "growth_mib": grown_mib(soak.resident_mib),
@@ -92,7 +92,6 @@ async def run(server: Running, options: argparse.Namespace) -> dict[str, Any]:
         expected = [vectors_of(await http.post("/v1/embeddings", content=body_of([text])))[0] for text in texts]
         soak = Soak(
             process=server.process,
-            num_threads=options.threads,
             http=http,
             texts=texts,
             expected=np.stack(expected),
@@ -121,7 +120,7 @@ def parse_arguments(arguments: list[str] | None = None) -> argparse.Namespace:
     parser.add_argument("--seconds", type=float, default=600.0)
     parser.add_argument("--texts", type=int, default=2048, help="different texts")
     parser.add_argument("--limit", type=float, default=32.0, help="largest growth in MiB")
-    parser.add_argument("--answer-limit", type=float, default=120.0, help="seconds after which an answer is lost")
+    parser.add_argument("--answer-limit", type=float, default=300.0, help="seconds after which an answer is lost")
     parser.add_argument("--threads", type=int, default=2)
     return parser.parse_args(arguments)
 

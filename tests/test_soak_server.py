@@ -31,7 +31,7 @@ def test_a_short_soak_finds_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPa
 
 def test_a_wrong_vector_is_a_fault() -> None:
     expected = np.eye(4, dtype=np.float32)
-    soak = Soak(process=None, num_threads=1, http=None, texts=[], expected=expected)  # type: ignore[arg-type]
+    soak = Soak(process=None, http=None, texts=[], expected=expected)  # type: ignore[arg-type]
     body = {"data": [{"embedding": base64.b64encode(row.tobytes()).decode()} for row in expected[[0, 2]]]}
     soak.compare("few", httpx.Response(200, json=body), [0, 2])
     assert not soak.faults
