@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 
 from cenote.errors import BusyError, OversizeError
 from cenote.runtime.load import STEP_FILL_BOUNDS, STEP_SECONDS_BOUNDS, Histogram, Load
-from cenote.runtime.pace import Pace
+from cenote.runtime.pace import MIN_STEP_TOKENS, Pace
 from cenote.runtime.request import Request
 from cenote.runtime.runner import ModelRunner
 from cenote.runtime.scheduler import Take, admit, commit, plan
@@ -60,10 +60,14 @@ class Lane:
         return len(self.waiting) > len(self.held)
 
     def take(self, num_idle: int = 1) -> list[Take]:
-        """Choose the next step and take it out of the queue: an equal share where `num_idle` workers want one."""
+        """Choose the next step and take it out of the queue: no more than an equal share for each worker.
+
+        So the last steps of a job are small, and the workers end together. `num_idle` of them do nothing now.
+        """
         self.num_steps += 1
         waiting = [request for request in self.waiting if request not in self.held]
-        enough = max(MIN_SHARE_TOKENS, self.queued_tokens / num_idle)
+        least = MIN_SHARE_TOKENS if num_idle == self.runner.num_workers else MIN_STEP_TOKENS
+        enough = max(least, self.queued_tokens / self.runner.num_workers)
         takes = plan(waiting, self.step_tokens, self.num_steps, enough)
         commit(takes, self.num_steps)
         if self.runner.num_workers > 1:
