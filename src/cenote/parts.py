@@ -5,6 +5,8 @@ So a call holds its answer and a few parts, however many texts it has.
 
 from __future__ import annotations
 
+import ctypes
+import sys
 import time
 from collections import defaultdict
 from collections.abc import Callable, Iterator
@@ -93,6 +95,7 @@ class Whole(Generic[T]):
                 self._columns[name].add(getattr(part, name))
         else:
             self._columns["answers"].add(part)
+        _return_freed_memory()
 
     def result(self) -> T:
         """Return the whole, once every part was added."""
@@ -116,6 +119,13 @@ class Whole(Generic[T]):
             queue_seconds=waited,
             inference_seconds=time.monotonic() - self._started - waited,
         )
+
+
+def _return_freed_memory() -> None:
+    """Give the system back what was freed: glibc keeps it for each thread, and takes new memory beside it."""
+    trim = getattr(ctypes.CDLL(None), "malloc_trim", None) if sys.platform == "linux" else None
+    if trim is not None:
+        trim(0)
 
 
 class _Column:
