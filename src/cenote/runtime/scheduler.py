@@ -3,9 +3,8 @@
 Requests are served by start-time fair queueing: each has a virtual time, the tokens that it was given, and the one that
 had least goes first. A newcomer starts level with the least served, and of equally served ones those that need fewer
 whole steps lead, so a query does not wait behind bulk jobs, however many they are; queries go in the order of their
-arrival. So that a stream of newcomers cannot starve a longer
-request either, one that got nothing for `MAX_SKIPPED_STEPS` leads: the first of them, and only in every other step,
-since many may be due at once.
+arrival. So that a stream of newcomers cannot starve a longer request either, one that got nothing for
+`MAX_SKIPPED_STEPS` leads: the first of them, and only in every other step, since many may be due at once.
 """
 
 from __future__ import annotations
@@ -44,12 +43,11 @@ class Take:
 def plan(requests: Sequence[Request], step_tokens: int, step: int, enough: float = math.inf) -> list[Take]:
     """Choose what runs in step number `step`: at most `step_tokens` tokens, or one longer sequence alone.
 
-    A step is also full where it is nearest to `enough` tokens, so that others have their share.
-
-    `requests` are in the order of their arrival. Nothing is changed; `commit` does that. Of equally served requests
-    those that wait for their first turn lead, those that need the fewest whole steps first. A sequence that does not
-    fit is cut into chunks where it may be; else it leaves its place to shorter ones of other requests, and its request,
-    being the least served, leads the next step.
+    A step is also full where it is nearest to `enough` tokens, so that others have their share. `requests` are in the
+    order of their arrival. Nothing is changed; `commit` does that. Of equally served requests those that wait for their
+    first turn lead, those that need the fewest whole steps first. A sequence that does not fit is cut into chunks where
+    it may be; else it leaves its place to shorter ones of other requests, and its request, being the least served,
+    leads the next step.
     """
     due = _due(requests, step)
     heap = [
