@@ -18,7 +18,8 @@ from cenote.checkpoint.spec import Fact, ModelSpec
 from cenote.config import EngineOptions
 from cenote.errors import OptionError, UnsupportedTaskError
 from cenote.models.graphs import GraphedBackbone
-from cenote.models.load import LoadedModel, load_model, quantize
+from cenote.models.load import LoadedModel, load_model
+from cenote.models.rewrite import rewrite
 from cenote.models.verify import verify_model
 from cenote.outputs import Usage
 from cenote.params import PoolingParams, Task, TaskParams
@@ -166,8 +167,8 @@ def _load(
     verify = loaded.num_parameters <= VERIFY_MAX_PARAMETERS if options.verify is None else options.verify
     if verify:
         verify_model(loaded, spec)
-    if decisions.dtype == "int8":
-        decisions = decisions.also(quantize(loaded))
+    if (rewritten := rewrite(loaded, decisions.dtype)) is not None:
+        decisions = decisions.also(rewritten)
     pooler = build_pooler(spec, loaded, any_dimensions=options.any_dimensions)
     num_threads = options.threads or torch.get_num_threads()
     if isinstance(device, CpuDevice) and num_threads > 1:

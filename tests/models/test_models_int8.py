@@ -16,7 +16,7 @@ from torch.nn import functional as F
 
 from cenote.errors import OptionError
 from cenote.models.int8 import Int8Linear, quantize_rows, weight_steps
-from cenote.models.load import quantize
+from cenote.models.rewrite import rewrite
 from tiny import FAMILIES, CheckpointFactory
 
 SEEDS = st.integers(0, 2**32 - 1)
@@ -79,7 +79,8 @@ def test_every_family_stays_close_to_float32(family: str, checkpoint: Checkpoint
     texts = random_texts([3, 17, 40])
     loaded = load_tiny(folder)
     before = run_packed(loaded, texts)
-    done = quantize(loaded)
+    done = rewrite(loaded, "int8")
+    assert done is not None
     assert "7-bit weights" in done.reason or "8-bit weights" in done.reason
     assert any(isinstance(module, Int8Linear) for module in loaded.backbone.modules())
     for fp32, int8 in zip(before, run_packed(loaded, texts), strict=True):
@@ -93,7 +94,7 @@ def test_every_family_stays_close_to_float32(family: str, checkpoint: Checkpoint
 def test_the_weights_in_float32_are_let_go(checkpoint: CheckpointFactory) -> None:
     loaded = load_tiny(checkpoint("bert"))
     weights = [weakref.ref(module) for module in loaded.backbone.modules() if type(module) is nn.Linear]
-    quantize(loaded)
+    rewrite(loaded, "int8")
     gc.collect()
     alive = [module for module in (ref() for ref in weights) if module is not None]
     pooler = loaded.module.base_model.pooler
@@ -102,7 +103,7 @@ def test_the_weights_in_float32_are_let_go(checkpoint: CheckpointFactory) -> Non
 
 def test_t5_is_refused_by_name(checkpoint: CheckpointFactory) -> None:
     with pytest.raises(OptionError, match="int8 is not supported for T5"):
-        quantize(load_tiny(checkpoint("t5")))
+        rewrite(load_tiny(checkpoint("t5")), "int8")
 
 
 def test_the_largest_products_do_not_overflow() -> None:

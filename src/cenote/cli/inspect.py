@@ -58,11 +58,11 @@ def _report(reading: Reading, weights: bool) -> dict[str, Any]:
         "unused_weights": None,
     }
     if weights:
-        from cenote.models.load import quantize
+        from cenote.models.rewrite import rewrite
 
         loaded = reading.load()
-        if reading.decisions.dtype == "int8":
-            decisions.append(asdict(quantize(loaded)))
+        if (rewritten := rewrite(loaded, reading.decisions.dtype)) is not None:
+            decisions.append(asdict(rewritten))
         path = loaded.attention
         decisions.append({"what": "attention", "value": path.path, "reason": path.reason})
         report |= {"num_parameters": loaded.num_parameters, "unused_weights": list(loaded.unused_weights)}

@@ -13,11 +13,13 @@ from typing import Any
 import torch
 from torch import nn
 from transformers import PreTrainedModel
+from transformers.activations import GELUActivation
 
 from cenote.models.attention import attend
 from cenote.models.attention_path import AttentionPath
 from cenote.models.attention_step import AttentionStep, LayerAttention
 from cenote.models.batch import PackedBatch
+from cenote.models.prepacked import PrepackedLinear
 
 FUSED_TYPES = frozenset({"bert", "electra", "roberta", "xlm-roberta", "camembert", "mpnet"})
 
@@ -55,7 +57,7 @@ class FusedLayer(nn.Module):
         query, key, value = joined.permute(1, 2, 0, 3)
         context_TH = attend(step, query, key, value, layer).reshape(num_rows, hidden_size)
         hidden_TH = self.attention_norm(_add_linear(hidden_TH, context_TH, self.attention_output))
-        inner = self.activation(self.up(hidden_TH))
+        inner = _activate_linear(hidden_TH, self.up, self.activation)
         output_TH: torch.Tensor = self.output_norm(_add_linear(hidden_TH, inner, self.down))
         return output_TH
 
@@ -105,10 +107,19 @@ class FusedBackbone(nn.Module):
 
 
 def _add_linear(residual: torch.Tensor, rows: torch.Tensor, linear: nn.Module) -> torch.Tensor:
-    """Return `residual + linear(rows)`, written over `residual`."""
-    if not isinstance(linear, nn.Linear):
-        return residual.add_(linear(rows))
-    return residual.add_(linear.bias).addmm_(rows, linear.weight.t())
+    """Return `residual + linear(rows)`; `residual` may be overwritten."""
+    if isinstance(linear, PrepackedLinear):
+        return linear.add_to(residual, rows)
+    if isinstance(linear, nn.Linear):
+        return residual.add_(linear.bias).addmm_(rows, linear.weight.t())
+    return residual.add_(linear(rows))
+
+
+def _activate_linear(rows: torch.Tensor, linear: nn.Module, activation: nn.Module) -> torch.Tensor:
+    """Return `activation(linear(rows))`."""
+    if isinstance(linear, PrepackedLinear) and isinstance(activation, GELUActivation):
+        return linear(rows, "gelu")  # type: ignore[no-any-return]
+    return activation(linear(rows))  # type: ignore[no-any-return]
 
 
 def _join(linears: Sequence[nn.Linear]) -> nn.Linear:

@@ -21,8 +21,6 @@ _SMALLEST_RANGE = 1e-30
 _GROUP_INPUTS = 384
 """Inputs for one scale of 7-bit weights: the smallest cosine of a sentence of all-MiniLM-L6-v2 is 0.987 with groups of
 384 and 0.975 with one scale for the 1,536 inputs of its down-projections."""
-_MIN_FEATURES = 64
-"""A narrower layer gains nothing."""
 
 
 class Int8Linear(nn.Module):
@@ -105,25 +103,10 @@ def weight_steps() -> int:
     return _FULL_WEIGHT_STEPS if exact else _SAFE_WEIGHT_STEPS
 
 
-def quantize_backbone(backbone: nn.Module) -> int:
-    """Put an `Int8Linear` in the place of every large `nn.Linear` of the backbone's layers; return how many.
-
-    Embeddings, norms, poolers and heads stay as they are. Raises `OptionError` where it cannot be done.
-    """
+def check_supported() -> None:
+    """Raise `OptionError` where this torch has no integer products."""
     if "onednn" not in torch.backends.quantized.supported_engines:
         raise OptionError("dtype int8 needs a torch with oneDNN's int8 products, which this one has not; use float32")
-    lists = [module for module in backbone.modules() if isinstance(module, nn.ModuleList)]
-    return sum(_quantize_linears(layer) for layers in lists for layer in layers)
-
-
-def _quantize_linears(module: nn.Module) -> int:
-    count = 0
-    for parent in list(module.modules()):
-        for name, child in list(parent.named_children()):
-            if type(child) is nn.Linear and min(child.in_features, child.out_features) >= _MIN_FEATURES:
-                setattr(parent, name, Int8Linear(child))
-                count += 1
-    return count
 
 
 def _multiply(

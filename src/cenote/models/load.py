@@ -8,17 +8,14 @@ from typing import Any
 
 import torch
 from torch import nn
-from torch.nn import functional as F
 from transformers import PreTrainedModel
 
-from cenote.checkpoint.decide import Decision
 from cenote.checkpoint.families import family_of, padding_idx, type_vocab_size
 from cenote.checkpoint.spec import ModelSpec, TensorSource
-from cenote.errors import CheckpointError, OptionError
+from cenote.errors import CheckpointError
 from cenote.models.attention import ATTENTION_NAME, register_packed_attention
 from cenote.models.attention_path import AttentionNeeds, AttentionPath, choose_attention, device_capability
 from cenote.models.backbone import PackedBackbone, bound_t5_bias
-from cenote.models.batch import pack
 from cenote.models.classes import (
     BIASED_TYPES,
     OWN_ATTENTION_TYPES,
@@ -38,12 +35,9 @@ from cenote.models.heads import (
     token_classifier,
     vocabulary_score,
 )
-from cenote.models.int8 import quantize_backbone, weight_steps
 from cenote.models.padded import PaddedBackbone
 from cenote.models.reward import SCORE_PREFIX, reward_score
 from cenote.models.weights import load_weights
-
-_PROBE_LENGTHS = (12, 40)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -102,32 +96,6 @@ def load_model(spec: ModelSpec, *, dtype: torch.dtype, device: torch.device) -> 
         dtype=dtype,
         device=device,
     )
-
-
-def quantize(loaded: LoadedModel) -> Decision:
-    """Turn the layers of a model on a CPU into int8, in place, and return what was done and how far off it is.
-
-    The checkpoint's numbers are compared before, in fp32: `verify_model` comes first. Raises `OptionError` where it
-    cannot be done.
-    """
-    if loaded.module.config.model_type in T5_TYPES:
-        raise OptionError("dtype int8 is not supported for T5, which asks its layers for their weights; use float32")
-    batch = pack(
-        [list(range(5, 5 + length)) for length in _PROBE_LENGTHS],
-        device=loaded.device,
-        position_offset=loaded.position_offset,
-        token_type_ids=[[0] * length for length in _PROBE_LENGTHS] if loaded.uses_token_types else None,
-    )
-    with torch.inference_mode():
-        before = loaded.backbone(batch).clone()
-        if isinstance(loaded.backbone, FusedBackbone):
-            loaded.backbone.drop_plain_layers()
-        count = quantize_backbone(loaded.backbone)
-        after = loaded.backbone(batch)
-    cosine = float(F.cosine_similarity(before, after, dim=1).mean())
-    bits = "8-bit weights" if weight_steps() == 127 else "7-bit weights, since the CPU has no VNNI"
-    reason = f"{count} layers, {bits}; mean cosine to float32 of a token {cosine:.4f} on made-up text"
-    return Decision(what="int8", value="oneDNN", reason=reason)
 
 
 def _unused(spec: ModelSpec, left: Iterable[str], kind: HeadKind) -> tuple[str, ...]:
