@@ -14,7 +14,6 @@ from torch import nn
 from torch.nn import functional as F
 
 from cenote.errors import CheckpointError
-from cenote.models import prepacked
 from cenote.models.prepacked import PrepackedLinear
 from cenote.models.rewrite import rewrite
 from tiny import FAMILIES, CheckpointFactory
@@ -82,7 +81,7 @@ def test_other_models_stay_as_they_are(checkpoint: CheckpointFactory, family: st
 def test_a_wrong_product_is_refused(checkpoint: CheckpointFactory, monkeypatch: pytest.MonkeyPatch) -> None:
     forward = PrepackedLinear.forward
     monkeypatch.setattr(
-        prepacked.PrepackedLinear, "forward", lambda self, rows, *activation: forward(self, rows, *activation).flip(-1)
+        PrepackedLinear, "forward", lambda self, rows, *activation: forward(self, rows, *activation).flip(-1)
     )
     with pytest.raises(CheckpointError, match="prepacked weights give other numbers"):
         rewrite(load_tiny(checkpoint("bert")), "float32")

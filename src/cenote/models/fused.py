@@ -1,7 +1,8 @@
 """BERT's block written for packed rows: one product for query, key and value, residuals added inside the products.
 
-The weights stay those of the transformers modules, which are the reference twin: `PackedBackbone` runs them as they
-are. MPNet, whose own attention knows no packs, runs on this path too, with its position bias.
+The weights are those of the transformers modules, which are the reference twin until `rewrite` lets go of them:
+`PackedBackbone` runs them as they are. MPNet, whose own attention knows no packs, runs on this path too, with its
+position bias.
 """
 
 from __future__ import annotations
@@ -38,7 +39,7 @@ class _Parts:
 
 
 class FusedLayer(nn.Module):
-    """One post-norm encoder layer: packed hidden states `[T, H]` to `[T, H]`. Its input is overwritten."""
+    """One post-norm encoder layer: packed hidden states `[T, H]` to `[T, H]`. Its input may be overwritten."""
 
     def __init__(self, parts: _Parts, num_heads: int) -> None:
         super().__init__()
