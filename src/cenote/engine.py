@@ -53,17 +53,18 @@ class _Door:
         options = options or from_keywords(EngineOptions, keywords)
         if options.step_ms is None:
             options = replace(options, step_ms=self._STEP_MS)
-        self._loop = loop or Loop()
+        self._loop, self._owns_loop = loop or Loop(), loop is None
         try:
             core = open_core(str(model), options, self._loop)
         except BaseException:
-            if loop is None:
+            if self._owns_loop:
                 self._loop.close()
             raise
         self._opened: Core | None = core
         self._info = core.info
         self._last_load = self._loop.load(core.lane)
-        self._close = weakref.finalize(self, _close, self._loop, None if loop is None else core.lane)
+        self._close = weakref.finalize(self, _close, self._loop, None if self._owns_loop else core.lane)
+        self._close.atexit = False  # the loop sees to that
 
     @property
     def info(self) -> EngineInfo:
@@ -101,14 +102,18 @@ class _Door:
         removed = self._close()
         if removed is not None:
             removed.result()
+        if self._owns_loop:
+            self._loop.close()
         _ = self.load
         self._opened = None
 
 
 def _close(loop: Loop, lane: Lane | None) -> Future[None] | None:
-    """Close the loop, or take the model off it. Nothing is waited for there: this may run on any thread."""
+    """Stop the loop, or take the model off it. Nothing is waited for: the collector may run this on any thread, also
+    on one that the loop waits for.
+    """
     if lane is None:
-        loop.close()
+        loop.stop()
         return None
     try:
         return loop.remove(lane)

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import gc
 import threading
 import time
+import weakref
 from collections.abc import Callable, Iterator
 from concurrent.futures import wait
 from pathlib import Path
@@ -231,3 +233,28 @@ def test_unloading_beside_a_busy_loop_never_kills_it(checkpoint: CheckpointFacto
             assert error is None or isinstance(error, EngineClosedError)
         assert first.embed(ids(5)).shape == (1, 64)
     first.close()
+
+
+def test_an_engine_that_nobody_holds_ends_also_where_a_step_of_it_collects_it(checkpoint: CheckpointFactory) -> None:
+    """The collector runs on any thread: waiting there for the loop, which waits for that step, would be for ever."""
+    engine: Engine | None = Engine(checkpoint("bert"), pooling="mean", threads=2)
+    assert engine is not None
+    has_begun, is_dropped = threading.Event(), threading.Event()
+
+    def hook(*_: object) -> None:
+        has_begun.set()
+        assert is_dropped.wait(60)
+        gc.collect()
+
+    engine._core.lane.runner.model.backbone.register_forward_pre_hook(hook)
+    loop, dropped = engine._core.loop, weakref.ref(engine)
+    future = submit(engine, ids(5)).future
+    assert has_begun.wait(60)
+    engine.itself = engine  # type: ignore[attr-defined] # so that only the collector frees it
+    engine = None
+    is_dropped.set()
+    assert future.result(timeout=60).results
+    loop._thread.join(60)
+    assert not loop._thread.is_alive()
+    assert dropped() is None
+    torch.set_num_threads(1)

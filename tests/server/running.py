@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import threading
-from collections.abc import Awaitable, Iterator, Mapping
+import time
+from collections.abc import Awaitable, Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import TypeVar
@@ -32,6 +33,14 @@ def ask(answer: Awaitable[T]) -> T:
         return await answer
 
     return asyncio.run(wait())
+
+
+def until(holds: Callable[[], bool]) -> None:
+    """Wait until it is so."""
+    end = time.monotonic() + TIMEOUT_SECONDS
+    while not holds():
+        assert time.monotonic() < end, "it does not come to this"
+        time.sleep(0.01)
 
 
 @dataclass(frozen=True)

@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import gc
 import threading
-import time
 import weakref
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
@@ -15,7 +14,7 @@ from typing import Any
 import httpx
 import numpy as np
 import pytest
-from running import RunningServer, ask, run_server
+from running import RunningServer, ask, run_server, until
 
 from cenote import core
 from cenote.config import EngineOptions, ServerOptions
@@ -61,13 +60,6 @@ def scene(folders: dict[str, Path]) -> Iterator[Scene]:
     with run_server({"tiny": engine}, OPTIONS, opener=opener) as server:
         yield Scene(server, folders, engine)
     loop.close()
-
-
-def until(holds: Callable[[], bool]) -> None:
-    end = time.monotonic() + PATIENCE_SECONDS
-    while not holds():
-        assert time.monotonic() < end, "it does not come to this"
-        time.sleep(0.02)
 
 
 def vector(answer: httpx.Response) -> Any:

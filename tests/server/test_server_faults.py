@@ -16,7 +16,7 @@ import numpy as np
 import numpy.typing as npt
 import pytest
 import torch
-from running import RunningServer, run_server
+from running import TIMEOUT_SECONDS, RunningServer, run_server, until
 
 from cenote.config import ServerOptions
 from cenote.engine import AsyncEngine
@@ -108,8 +108,7 @@ def test_only_the_request_at_fault_fails(
             first = threads.submit(post, own_server, "the cat")
             assert broken.has_begun.wait(60)
             running = [threads.submit(post, own_server, text) for text in texts]
-            while engine.load.queued_requests < len(texts):
-                time.sleep(0.01)
+            until(lambda: engine.load.queued_requests == len(texts))
             broken.may_run.set()
             answers = [each.result() for each in running]
         assert first.result().status_code == 200
@@ -160,7 +159,7 @@ def test_a_client_that_leaves_takes_its_work_with_it(
     broken.may_run.clear()
     broken.has_begun.clear()
     host, port = own_server.url.removeprefix("http://").split(":")
-    leaving = socket.create_connection((host, int(port)))
+    leaving = socket.create_connection((host, int(port)), timeout=TIMEOUT_SECONDS)
     staying: list[Any] = []
     thread = threading.Thread(target=lambda: staying.append(post(own_server, "a dog")))
     thread.start()
@@ -171,10 +170,7 @@ def test_a_client_that_leaves_takes_its_work_with_it(
     time.sleep(0.3)
     leaving.close()
     gone = {"route": "/v1/embeddings", "status": "499"}
-    deadline = time.monotonic() + 5
-    while own_server.metric("cenote_requests_total", **gone) == 0 and time.monotonic() < deadline:
-        time.sleep(0.02)
-    assert own_server.metric("cenote_requests_total", **gone) == 1
+    until(lambda: own_server.metric("cenote_requests_total", **gone) == 1)
     broken.may_run.set()
     thread.join(20)
     assert staying[0].status_code == 200
@@ -185,7 +181,7 @@ def test_a_client_that_leaves_takes_its_work_with_it(
 
 def test_a_client_that_leaves_in_the_middle_of_its_body(own_server: RunningServer) -> None:
     host, port = own_server.url.removeprefix("http://").split(":")
-    with socket.create_connection((host, int(port))) as leaving:
+    with socket.create_connection((host, int(port)), timeout=TIMEOUT_SECONDS) as leaving:
         leaving.sendall(b"POST /v1/embeddings HTTP/1.1\r\nhost: x\r\ncontent-length: 100\r\n\r\n{")
     assert post(own_server, "the cat").status_code == 200
 

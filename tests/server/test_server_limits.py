@@ -6,7 +6,7 @@ import logging
 import socket
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -15,7 +15,7 @@ from typing import Any
 
 import httpx
 import pytest
-from running import RunningServer, run_server
+from running import RunningServer, run_server, until
 
 from cenote.config import ServerOptions
 from cenote.engine import AsyncEngine
@@ -74,12 +74,6 @@ class Scene:
         assert self.held.has_begun.wait(PATIENCE_SECONDS)
         return running
 
-    def until(self, holds: Callable[[], bool]) -> None:
-        end = time.monotonic() + PATIENCE_SECONDS
-        while not holds():
-            assert time.monotonic() < end, "it does not come to this"
-            time.sleep(0.01)
-
 
 @contextmanager
 def held_server(folder: Path, options: ServerOptions | None = None, **engine_options: Any) -> Iterator[Scene]:
@@ -105,7 +99,7 @@ def test_a_full_queue_says_when_to_come_back(folders: dict[str, Path]) -> None:
     with held_server(folders["tiny"], max_queue_tokens=4 * TEXT_TOKENS) as scene, ThreadPoolExecutor(2) as threads:
         running = scene.occupy(threads)
         waiting = threads.submit(scene.post, body={"input": [f"{TEXT}", "the fish", "the dog", "the water"]})
-        scene.until(lambda: scene.engine.load.queued_tokens > 3 * TEXT_TOKENS)
+        until(lambda: scene.engine.load.queued_tokens > 3 * TEXT_TOKENS)
         for name, (path, body) in ROUTES.items():
             answer = scene.post(f"/{name}{path}", body)
             assert answer.status_code == 429, f"{name}: {answer.text}"
@@ -171,9 +165,9 @@ def test_a_half_closed_connection_gets_no_answer_and_costs_nothing(folders: dict
         body = b'{"input": "the water"}'
         with socket.create_connection((host, int(port)), timeout=PATIENCE_SECONDS) as half:
             half.sendall(HEAD % len(body) + body)
-            scene.until(lambda: scene.engine.load.queued_requests == 1)
+            until(lambda: scene.engine.load.queued_requests == 1)
             half.shutdown(socket.SHUT_WR)
-            scene.until(lambda: scene.engine.load.queued_requests == 0)
+            until(lambda: scene.engine.load.queued_requests == 0)
             assert half.recv(100) == b""
         scene.held.may_run.set()
         assert running.result().status_code == 200

@@ -14,7 +14,7 @@ from typing import Any
 
 import pytest
 import torch
-from running import RunningServer, run_server
+from running import TIMEOUT_SECONDS, RunningServer, run_server
 
 from cenote.config import ServerOptions
 from cenote.engine import AsyncEngine
@@ -133,7 +133,7 @@ class TestNoTextIsLogged:
             http.post("/v1/embeddings", json=BODY, headers={"x-request-id": f"{SECRET} two words"})
             http.post("/v1/embeddings", json=BODY, headers={"authorization": f"Bearer {KEY}{SECRET}"})
             host, port = own.url.removeprefix("http://").split(":")
-            with socket.create_connection((host, int(port))) as raw:
+            with socket.create_connection((host, int(port)), timeout=TIMEOUT_SECONDS) as raw:
                 raw.sendall(f"{SECRET} {SECRET}\r\n\r\n".encode())
                 raw.recv(1000)
         assert "cenote.access" in log.text

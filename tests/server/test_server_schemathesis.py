@@ -10,7 +10,7 @@ import pytest
 import requests
 import schemathesis
 from hypothesis import HealthCheck, Phase, given, settings
-from running import RunningServer
+from running import TIMEOUT_SECONDS, RunningServer
 from schemathesis import Case, GenerationMode
 from schemathesis.specs.openapi.checks import (
     content_type_conformance,
@@ -68,7 +68,7 @@ def test_every_request_is_answered_as_described(
     )
     @given(case=OPERATIONS[label].as_strategy(generation_mode=mode))
     def check(case: Case) -> None:
-        response = case.call(base_url=kinds.url, session=session)
+        response = case.call(base_url=kinds.url, session=session, timeout=TIMEOUT_SECONDS)
         # vLLM's 501 is no fault: the model does not offer what the route is for.
         assert response.status_code < 500 or response.status_code == 501, (case.body, response.text)
         case.validate_response(response, checks=CHECKS)

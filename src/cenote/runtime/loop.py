@@ -7,10 +7,12 @@ on this thread only, so that no two threads complete the same one.
 
 from __future__ import annotations
 
+import atexit
 import itertools
 import logging
 import threading
 import time
+import weakref
 from collections import deque
 from collections.abc import Callable
 from concurrent.futures import Future
@@ -63,6 +65,7 @@ class Loop:
         self._numbers = itertools.count()
         self._thread = threading.Thread(target=self._run, name="cenote-loop", daemon=True)
         self._thread.start()
+        _loops.add(self)
 
     @property
     def healthy(self) -> bool:
@@ -114,11 +117,15 @@ class Loop:
         self._post(lambda: results.append(function())).result()
         return results[0]
 
-    def close(self) -> None:
-        """Refuse new work, finish what is queued, and end the thread. A device that is stuck is not waited for."""
+    def stop(self) -> None:
+        """Refuse new work, and end the thread once what is queued is finished. Nothing is waited for here."""
         with self._wake:
             self._closing = True
             self._wake.notify()
+
+    def close(self) -> None:
+        """Stop, and wait for the end of the thread. A device that is stuck is not waited for."""
+        self.stop()
         while self._thread is not threading.current_thread() and self._thread.is_alive() and not self.stalled:
             self._thread.join(timeout=1)
 
@@ -320,6 +327,16 @@ class Loop:
         for _, future in calls:
             future.set_exception(dead)
         logger.critical("the engine's loop died: nothing is computed any more", exc_info=error)
+
+
+_loops: weakref.WeakSet[Loop] = weakref.WeakSet()
+
+
+@atexit.register
+def _close_all() -> None:
+    """Let no step run while the interpreter ends."""
+    for loop in list(_loops):
+        loop.close()
 
 
 def _died(error: BaseException) -> EngineClosedError:
