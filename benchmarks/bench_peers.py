@@ -3,7 +3,8 @@
 Offline every contestant is a process of its own that waits for its turn; the rounds go around, so that a busy moment
 of the machine hits all alike. Online each server in turn gets the same load. Every vector is compared with
 sentence-transformers in float32. A contestant that cannot run a model, or fails, is named in the result with the
-reason, and the others go on.
+reason, and the others go on. Results are written after each corpus and each server, so that a run that is ended keeps
+what it has measured.
 """
 
 from __future__ import annotations
@@ -15,7 +16,7 @@ import statistics
 import sys
 import tempfile
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
@@ -29,9 +30,11 @@ from cenote.bench.corpora import CORPORA, make_texts
 from peers.contestants import OFFLINE, REFERENCE, ContestantError, Worker, export_all, max_tokens
 from peers.environments import PEERS, REPOSITORY, install
 from peers.online import compare_online
-from peers.tables import plot, print_tables
+from peers.tables import plot_offline, plot_online, print_offline, print_online
 from report import environment, write_result
 
+TABLES = {"offline": print_offline, "online": print_online}
+PLOTS = {"offline": plot_offline, "online": plot_online}
 SAMPLE_TEXTS = 256
 """Texts of a corpus by which its tokens are judged where their number is chosen."""
 WARMUP_TEXTS = 64
@@ -87,19 +90,22 @@ class Contest:
         return {"texts": len(texts), "tokens": num_tokens, "contestants": rows}
 
 
-def compare_offline(options: argparse.Namespace, names: list[str]) -> tuple[dict[str, Any], dict[str, str]]:
-    """Return, for each corpus and contestant, tokens a second, its rounds, and the cosine to the reference.
+def compare_offline(
+    options: argparse.Namespace, names: list[str], left_out: dict[str, str]
+) -> Iterator[tuple[str, dict[str, Any]]]:
+    """Yield each corpus with, for each contestant, tokens a second, its rounds, and the cosine to the reference.
 
-    And why contestants were left out, by their names.
+    `left_out` gets why contestants were left out, by their names.
     """
-    left_out = export_all(names, options)
+    left_out |= export_all(names, options)
     with ExitStack() as stack:
         folder = Path(stack.enter_context(tempfile.TemporaryDirectory()))
         contest = Contest(options=options, folder=folder, workers=[], left_out=left_out)
         for name in names:
             if name not in left_out:
                 contest.enter(name, stack)
-        return {corpus: contest.run(corpus) for corpus in options.corpora}, left_out
+        for corpus in options.corpora:
+            yield corpus, contest.run(corpus)
 
 
 def num_texts(corpus: str, options: argparse.Namespace) -> int:
@@ -156,7 +162,13 @@ def parse_arguments() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--model", type=Path, default=REPOSITORY / "models" / "all-MiniLM-L6-v2", help="model folder")
     parser.add_argument("--contestants", nargs="+", default=list(OFFLINE), choices=list(OFFLINE))
-    parser.add_argument("--corpora", nargs="*", choices=list(CORPORA), default=["short", "mixed", "long", "skewed"])
+    parser.add_argument(
+        "--corpora",
+        nargs="*",
+        choices=list(CORPORA),
+        default=["short", "mixed", "long", "skewed"],
+        help="none: leave them out",
+    )
     parser.add_argument(
         "--texts",
         type=int,
@@ -180,20 +192,26 @@ def main() -> None:
     for peer in PEERS:
         if peer in {OFFLINE[name] for name in names}:
             install(peer)
-    result: dict[str, Any] = {"benchmark": "peers", **environment(), "model": options.model.name}
-    result |= {"threads": options.threads, "rounds": options.rounds}
-    result["matrix_multiply_tokens_per_second"] = round(matrix_multiply_tokens(options.model, options.threads))
-    left_out: dict[str, dict[str, str]] = {"offline": {}, "online": {}}
-    result |= {"left_out": left_out, "offline": {}, "online": {}}
+    facts: dict[str, Any] = {**environment(), "model": options.model.name, "threads": options.threads}
     if options.corpora:
-        result["offline"], left_out["offline"] = compare_offline(options, names)
-    path = write_result(f"peers-{options.model.name}", result)
+        limit = round(matrix_multiply_tokens(options.model, options.threads))
+        offline = facts | {"rounds": options.rounds, "matrix_multiply_tokens_per_second": limit, "left_out": {}}
+        record("offline", offline, "corpora", compare_offline(options, names, offline["left_out"]))
     if options.clients:
-        result["online"], left_out["online"] = compare_online(options, names)
-        write_result(path.stem, result)
-    print_tables(result)
-    plot(result, path)
-    print(f"written to {path}")
+        online = facts | {"seconds": options.seconds, "left_out": {}}
+        record("online", online, "servers", compare_online(options, names, online["left_out"]))
+
+
+def record(kind: str, result: dict[str, Any], key: str, figures: Iterator[tuple[str, dict[str, Any]]]) -> None:
+    """Write the result anew with each part of it that comes, and print and draw the whole."""
+    result |= {"benchmark": f"peers-{kind}", key: {}}
+    for name, each in figures:
+        result[key][name] = each
+        path = write_result(f"peers-{kind}-{result['model']}", result)
+        print(f"{name} is written to {path}", file=sys.stderr, flush=True)
+    TABLES[kind](result)
+    if result[key]:
+        PLOTS[kind](result, path.with_suffix(".svg"))
 
 
 if __name__ == "__main__":

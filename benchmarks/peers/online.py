@@ -11,6 +11,7 @@ import json
 import os
 import sys
 import urllib.request
+from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from dataclasses import replace
@@ -70,23 +71,23 @@ def _server(name: str, command: list[str], path: str, port: int, options: argpar
     )
 
 
-def compare_online(options: argparse.Namespace, names: list[str]) -> tuple[dict[str, Any], dict[str, str]]:
-    """Return, for each server, its figures by number of clients, in single texts and in batches, and beside bulk.
+def compare_online(
+    options: argparse.Namespace, names: list[str], left_out: dict[str, str]
+) -> Iterator[tuple[str, dict[str, Any]]]:
+    """Yield each server with its figures by number of clients, in single texts and in batches, and beside bulk.
 
-    And why servers were left out, by their names.
+    `left_out` gets why servers were left out, by their names.
     """
-    results: dict[str, Any] = {}
-    left_out: dict[str, str] = {}
     for name in servers(options, 0):
         if name in names:
             server = servers(options, free_port())[name]
             try:
                 with running(server) as process:
-                    results[name] = {"ready_seconds": round(process.ready_seconds, 1), **_measure(server, options)}
+                    figures = {"ready_seconds": round(process.ready_seconds, 1), **_measure(server, options)}
+                yield name, figures
             except ServerStartError as error:
                 assert server.log is not None
                 left_out[name] = f"{error}: {last_words(server.log)}"
-    return results, left_out
 
 
 def _measure(server: Server, options: argparse.Namespace) -> dict[str, Any]:

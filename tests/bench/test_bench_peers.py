@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 import argparse
+import json
 import socket
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 
 import numpy as np
 import pytest
 
 import bench_peers
+import report
 from bench_peers import compare_offline, matrix_multiply_tokens, num_texts
 from cenote.bench import connection
 from cenote.bench.corpora import CORPORA
@@ -34,33 +37,43 @@ def everybody_is_here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_contestants_give_the_same_vectors_in_turn(capsys: pytest.CaptureFixture[str]) -> None:
-    offline, left_out = compare_offline(options(), ["cenote", "sentence-transformers"])
+    left_out: dict[str, str] = {}
+    corpora = dict(compare_offline(options(), ["cenote", "sentence-transformers"], left_out))
     assert not left_out
-    rows = offline["short"]["contestants"]
+    rows = corpora["short"]["contestants"]
     assert len(rows["cenote"]["seconds"]) == len(rows["sentence-transformers"]["seconds"]) == 2
     assert rows["cenote"]["smallest_cosine"] >= 0.99999
     assert rows["cenote"]["tokens_per_second"] > 0
     limit = round(matrix_multiply_tokens(ensure("all-MiniLM-L6-v2"), 1))
-    tables.print_tables(result_of(offline=offline, matrix_multiply_tokens_per_second=limit))
+    tables.print_offline({"corpora": corpora, "matrix_multiply_tokens_per_second": limit, "left_out": {}})
     assert "| cenote |" in capsys.readouterr().out
 
 
-def result_of(**fields: object) -> dict[str, object]:
-    return {"offline": {}, "online": {}, "left_out": {}, "matrix_multiply_tokens_per_second": 1000, **fields}
+def test_a_run_that_is_ended_keeps_what_it_has_measured(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(report, "RESULTS", tmp_path)
+
+    def figures() -> Iterator[tuple[str, dict[str, int]]]:
+        yield "short", {"texts": 12}
+        raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        bench_peers.record("offline", {"model": "m", "left_out": {}}, "corpora", figures())
+    assert json.loads((tmp_path / "peers-offline-m.json").read_text())["corpora"] == {"short": {"texts": 12}}
 
 
 def test_a_contestant_that_fails_is_named_with_the_reason_and_the_others_go_on(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
     """vLLM is not installed here; and without the reference there are no cosines."""
-    offline, left_out = compare_offline(options(rounds=1), ["vllm", "cenote"])
+    left_out: dict[str, str] = {}
+    corpora = dict(compare_offline(options(rounds=1), ["vllm", "cenote"], left_out))
     assert list(left_out) == ["vllm"]
     assert "exit code 1: ModuleNotFoundError: No module named 'vllm'" in left_out["vllm"]
-    assert list(offline["short"]["contestants"]) == ["cenote"]
-    tables.print_tables(result_of(offline=offline, left_out={"offline": left_out}))
+    assert list(corpora["short"]["contestants"]) == ["cenote"]
+    tables.print_offline({"corpora": corpora, "matrix_multiply_tokens_per_second": 1000, "left_out": left_out})
     printed = capsys.readouterr().out
     assert "| - | - |" in printed
-    assert "left out offline: vllm: vllm ended" in printed
+    assert "left out: vllm: vllm ended" in printed
 
 
 def test_an_export_that_fails_concerns_all_that_need_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -116,7 +129,7 @@ def test_a_measurement_without_an_answer_says_so(
         figures = online._figures(run_load(load), 1)
     assert (figures["answered"], figures["p50_ms"]) == (0, None)
     row = {"single": {"1": figures}, "batch": {}, "beside_bulk": figures, "ready_seconds": 1.0}
-    tables.print_tables(result_of(online={"silent": row}))
+    tables.print_online({"servers": {"silent": row}, "left_out": {}})
     assert "single silent, 1 clients: nothing answered within 1 s" in capsys.readouterr().out
 
 
