@@ -21,7 +21,6 @@ from transformers import AttentionInterface
 from cenote.models.attention_step import STEP_KEYWORD, AttentionStep, LayerAttention
 from cenote.models.batch import Run
 from cenote.models.context import KeyValue
-from cenote.models.padded_runs import PaddedRun
 
 ATTENTION_NAME = "cenote_packed"
 _SOFTCAP_TILE = 1 << 24
@@ -72,12 +71,12 @@ def attend(
     """Attend within each text of the step: `query` `[A, T, D]`, `key` and `value` `[G, T, D]` to `[T, A, D]`."""
     if step.path.path == "varlen" and not _shifted_by_fewer_keys(step, layer):
         return _attend_varlen(step, query, key, value, layer)
-    parts = step.parts(layer, query.dtype)
-    if len(parts) == 1:
-        return _attend_part(step, parts[0], (query, key, value), layer)
+    runs = step.batch.runs
+    if len(runs) == 1:
+        return _attend_run(step, runs[0], (query, key, value), layer)
     output_TAD = query.new_empty((query.shape[1], query.shape[0], value.shape[-1]))
-    for part in parts:
-        output_TAD[part.rows] = _attend_part(step, part, (query, key, value), layer)
+    for run in runs:
+        output_TAD[_rows(run)] = _attend_run(step, run, (query, key, value), layer)
     return output_TAD
 
 
@@ -125,9 +124,13 @@ def _keys_with_contexts(
     return tuple(torch.cat([part.transpose(0, 1).flatten(1, 2) for part in parts], dim=1) for parts in (keys, values))  # type: ignore[return-value]
 
 
+def _rows(run: Run) -> slice:
+    return slice(run.start, run.start + run.num_seqs * run.length)
+
+
 def _by_sequence(part: torch.Tensor, run: Run) -> torch.Tensor:
     """Return a run's rows of `[heads, T, D]` as `[N, heads, L, D]`."""
-    return part[:, run.rows].view(part.shape[0], run.num_seqs, run.length, part.shape[-1]).transpose(0, 1)
+    return part[:, _rows(run)].view(part.shape[0], run.num_seqs, run.length, part.shape[-1]).transpose(0, 1)
 
 
 def _key_value_of_run(run: Run, key: torch.Tensor, value: torch.Tensor, layer: LayerAttention) -> KeyValue:
@@ -136,27 +139,6 @@ def _key_value_of_run(run: Run, key: torch.Tensor, value: torch.Tensor, layer: L
     if run.num_keys < run.length:
         own = own[0][:, :, : run.num_keys], own[1][:, :, : run.num_keys]
     return own if run.context is None else run.context.extend(layer.index, own, (key, value))
-
-
-def _attend_part(
-    step: AttentionStep, part: Run | PaddedRun, heads: tuple[torch.Tensor, ...], layer: LayerAttention
-) -> torch.Tensor:
-    return _attend_run(step, part, heads, layer) if isinstance(part, Run) else _attend_padded(part, heads, layer)
-
-
-def _attend_padded(run: PaddedRun, heads: tuple[torch.Tensor, ...], layer: LayerAttention) -> torch.Tensor:
-    """Attend within the texts of a padded run; return its rows without padding, `[T, A, D]`."""
-    query, key, value = (_padded(part, run) for part in heads)
-    output = F.scaled_dot_product_attention(
-        query, key, value, attn_mask=run.mask, scale=layer.scaling, enable_gqa=query.shape[1] != key.shape[1]
-    )
-    return output.transpose(1, 2).flatten(0, 1).index_select(0, run.kept_T)
-
-
-def _padded(part: torch.Tensor, run: PaddedRun) -> torch.Tensor:
-    """Return a padded run's rows of `[heads, T, D]` as `[N, heads, L, D]`."""
-    rows = part.transpose(0, 1).index_select(0, run.rows_NL)
-    return rows.view(run.num_seqs, run.length, part.shape[0], part.shape[2]).transpose(1, 2)
 
 
 def _attend_run(step: AttentionStep, run: Run, heads: tuple[torch.Tensor, ...], layer: LayerAttention) -> torch.Tensor:

@@ -5,7 +5,6 @@ Shape suffixes: T packed tokens, B sequences, L rows of a run, K keys of a run.
 
 from __future__ import annotations
 
-from collections.abc import Sequence as Many
 from dataclasses import dataclass
 from typing import NamedTuple
 
@@ -14,7 +13,6 @@ import torch
 
 from cenote.models.attention_path import AttentionPath
 from cenote.models.batch import PackedBatch, Run
-from cenote.models.padded_runs import MAX_LENGTH, PaddedRun, join_short_runs
 from cenote.transfer import async_tensor_h2d
 
 STEP_KEYWORD = "attention_step"
@@ -42,22 +40,8 @@ class AttentionStep:
         self.batch = batch
         self.path = path
         self._masks: dict[_MaskShape, torch.Tensor] = {}
-        self._joined: list[Run | PaddedRun] | None = None
         self._num_keys: torch.Tensor | None = None
         self._cu_keys: torch.Tensor | None = None
-
-    def parts(self, layer: LayerAttention, dtype: torch.dtype) -> Many[Run | PaddedRun]:
-        """Return the runs, on a CPU with short ones joined where every row of a short text sees all of it."""
-        is_whole = not layer.causal and (layer.window is None or layer.window >= MAX_LENGTH)
-        if not is_whole or layer.softcap is not None or layer.bias is not None or not self._is_on_cpu:
-            return self.batch.runs
-        if self._joined is None:
-            self._joined = join_short_runs(self.batch.runs, dtype)
-        return self._joined
-
-    @property
-    def _is_on_cpu(self) -> bool:
-        return self.batch.input_ids_T.device.type == "cpu"
 
     def mask(self, run: Run, layer: LayerAttention) -> torch.Tensor | None:
         """Return the bool mask `[L, K]` of a run, or `None` where every row sees every key or causality is all."""

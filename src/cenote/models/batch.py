@@ -33,14 +33,6 @@ class Run(NamedTuple):
     context: Context | None = None
 
     @property
-    def num_rows(self) -> int:
-        return self.num_seqs * self.length
-
-    @property
-    def rows(self) -> slice:
-        return slice(self.start, self.start + self.num_rows)
-
-    @property
     def num_context_rows(self) -> int:
         return 0 if self.context is None else self.context.num_rows
 
