@@ -25,6 +25,8 @@ from cenote.runtime.loop import Loop
 P = ParamSpec("P")
 T = TypeVar("T")
 
+FEW_CHARACTERS = 1000
+"""Strings of no more characters in all are tokenised where they come in."""
 MANY_TEXTS = 64
 """A request of more texts is tokenised apart from those of fewer."""
 
@@ -184,6 +186,17 @@ def _in_text_thread(
     return method
 
 
+def _has_few_characters(call: functools.partial[Any]) -> bool:
+    """Return whether all that is to be tokenised is known to be short: strings, and not many characters."""
+    characters = 0
+    for value in (*call.args[1:], *call.keywords.values()):
+        texts = value if isinstance(value, list) else [value]
+        if texts is value and not all(isinstance(text, str) for text in texts):
+            return False
+        characters += sum(len(text) for text in texts if isinstance(text, str))
+    return characters <= FEW_CHARACTERS
+
+
 def _withdraw(submitted: Future[Pending[Any]]) -> None:
     """Take a request out of the queue whose caller left while it was tokenised."""
     if not submitted.cancelled() and submitted.exception() is None:
@@ -228,7 +241,8 @@ class AsyncEngine(_Door):
     """The verbs of `Engine`, awaitable. Cancelling one takes its request out of the queue.
 
     Tokenising runs on threads of its own, so that the event loop stays free: two for requests of many texts, and two
-    for the others, which do not wait behind those.
+    for the others, which do not wait behind those. A query is tokenised at once, which takes less than the way to a
+    thread and back.
     """
 
     def __init__(
@@ -256,7 +270,10 @@ class AsyncEngine(_Door):
     detokenize = _in_text_thread(verbs.detokenize)
 
     async def _answer(self, call: functools.partial[Pending[T]]) -> T:
-        """Start `call` on a thread, and wait for its answer; whoever cancels that takes it out of the queue."""
+        """Start `call`, and wait for its answer; whoever cancels that takes it out of the queue."""
+        if self._close.alive and _has_few_characters(call):
+            pending = call()
+            return pending.assemble(await asyncio.wrap_future(pending.future))
         submitted = self._start(call)
         try:
             pending = await asyncio.shield(asyncio.wrap_future(submitted))

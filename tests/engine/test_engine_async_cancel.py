@@ -7,10 +7,14 @@ import threading
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
+import numpy as np
+import numpy.typing as npt
 import pytest
 
-from cenote import EngineClosedError
-from cenote.engine import AsyncEngine
+from cenote import Engine, EngineClosedError
+from cenote.engine import FEW_CHARACTERS, AsyncEngine
+from tiny import CheckpointFactory
+from tolerances import assert_close
 
 
 @pytest.fixture
@@ -36,7 +40,7 @@ def test_cancelled_while_it_is_tokenised(engine: AsyncEngine, monkeypatch: pytes
         submit(lane, request)
 
     async def run() -> None:
-        task = asyncio.create_task(engine.embed("the cat"))
+        task = asyncio.create_task(engine.embed("the cat " * FEW_CHARACTERS))
         await asyncio.to_thread(has_begun.wait, 10)
         # The loop is kept busy, so that the request can only leave by being withdrawn.
         busy, may_end = threading.Event(), threading.Event()
@@ -150,3 +154,38 @@ def test_a_query_does_not_wait_for_the_tokenising_of_bulk_jobs(
         assert slow.num_begun == 2
 
     asyncio.run(asyncio.wait_for(run(), 60))
+
+
+@pytest.mark.parametrize(
+    ("texts", "thread"),
+    [
+        ("the cat", "MainThread"),
+        (["the cat", "a dog"], "MainThread"),
+        ("a" * FEW_CHARACTERS, "MainThread"),
+        ("a" * (FEW_CHARACTERS + 1), "cenote-text_0"),
+        (["the cat"] * 200, "cenote-texts_0"),
+        ([5, 6, 7], "cenote-text_0"),
+    ],
+)
+def test_only_short_texts_are_tokenised_where_they_come_in(
+    texts: str | list[str] | list[int],
+    thread: str,
+    engine: AsyncEngine,
+    checkpoint: CheckpointFactory,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    encode, seen = engine._core.encoder.encode, []
+
+    def noted(*args: object) -> object:
+        seen.append(threading.current_thread().name)
+        return encode(*args)
+
+    monkeypatch.setattr(engine._core.encoder, "encode", noted)
+
+    async def run() -> npt.NDArray[np.float32]:
+        return await engine.embed(texts)
+
+    vectors = asyncio.run(run())
+    assert seen == [thread]
+    with Engine(checkpoint("bert"), pooling="mean", threads=1) as blocking:
+        assert_close(vectors, blocking.embed(texts))

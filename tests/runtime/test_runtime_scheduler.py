@@ -27,17 +27,19 @@ def make_request(sizes: list[int], *, chunkable: bool = False) -> Request:
     )
 
 
-def take_step(requests: list[Request], step: int) -> list[Take]:
+def take_step(requests: list[Request], step: int, brief_tokens: int = 0) -> list[Take]:
     """Plan and commit one step, and drop the requests that are scheduled whole."""
-    takes = plan(requests, BUDGET, step)
+    takes = plan(requests, BUDGET, step, brief_tokens=brief_tokens)
     commit(takes, step)
     requests[:] = [request for request in requests if request.num_waiting]
     return takes
 
 
 @settings(max_examples=200, deadline=None)
-@given(st.lists(st.tuples(lengths, st.booleans()), min_size=1, max_size=12))
-def test_every_token_runs_once_in_order_and_the_budget_holds(asked: list[tuple[list[int], bool]]) -> None:
+@given(st.lists(st.tuples(lengths, st.booleans()), min_size=1, max_size=12), st.sampled_from([0, 2 * BUDGET]))
+def test_every_token_runs_once_in_order_and_the_budget_holds(
+    asked: list[tuple[list[int], bool]], brief_tokens: int
+) -> None:
     requests: list[Request] = []
     for sizes, chunkable in asked:
         request = make_request(sizes, chunkable=chunkable)
@@ -48,9 +50,12 @@ def test_every_token_runs_once_in_order_and_the_budget_holds(asked: list[tuple[l
     for step in count(1):
         if not requests:
             break
-        takes = take_step(requests, step)
+        brief = {id(request) for request in requests if request.num_tokens_left <= BUDGET}
+        takes = take_step(requests, step, brief_tokens)
         assert takes, "a step with work waiting is never empty"
-        assert sum(take.num_tokens for take in takes) <= BUDGET or len(takes) == 1
+        others = [take.num_tokens for take in takes if id(take.request) not in brief]
+        assert sum(others) <= BUDGET or len(takes) == 1
+        assert sum(take.num_tokens for take in takes) <= max(BUDGET, brief_tokens) or len(takes) == 1
         assert len({(id(take.request), take.position) for take in takes}) == len(takes)
         for take in takes:
             key = (id(take.request), take.position)
@@ -143,7 +148,7 @@ def test_planning_changes_nothing() -> None:
 @given(st.lists(st.integers(1, 20), min_size=2, max_size=12), st.integers(2, 4))
 def test_a_share_is_as_near_to_equal_as_whole_texts_allow(sizes: list[int], num_workers: int) -> None:
     request, share = make_request(sizes), sum(sizes) / num_workers
-    takes = plan([request], 1000, 1, share)
+    takes = plan([request], 1000, 1, enough=share)
     taken = sum(take.num_tokens for take in takes)
     assert taken - takes[-1].num_tokens / 2 <= share or len(takes) == 1
     if len(takes) < len(sizes):
@@ -151,4 +156,16 @@ def test_a_share_is_as_near_to_equal_as_whole_texts_allow(sizes: list[int], num_
 
 
 def test_a_share_may_be_a_single_longer_text() -> None:
-    assert [take.num_tokens for take in plan([make_request([50])], BUDGET, 1, 10)] == [50]
+    assert [take.num_tokens for take in plan([make_request([50])], BUDGET, 1, enough=10)] == [50]
+
+
+def test_many_queries_share_a_longer_step_and_a_bulk_job_has_none() -> None:
+    """The step holds twice the tokens of queries; what it holds of the job ends where a step of the job does."""
+    queries, bulk = [make_request([8]) for _ in range(12)], make_request([8] * 200)
+
+    def taken(requests: list[Request]) -> list[Request]:
+        return [take.request for take in plan(requests, BUDGET, 1, brief_tokens=2 * BUDGET)]
+
+    assert taken(queries) == queries[:8]
+    assert taken([bulk]) == [bulk] * 4
+    assert taken([bulk, *queries[:2]]).count(bulk) == 2

@@ -68,7 +68,8 @@ class Lane:
         waiting = [request for request in self.waiting if request not in self.held]
         least = MIN_SHARE_TOKENS if num_idle == self.runner.num_workers else MIN_STEP_TOKENS
         enough = max(least, self.queued_tokens / self.runner.num_workers)
-        takes = plan(waiting, self.step_tokens, self.num_steps, enough)
+        brief_tokens = 0 if self.pace is None else self.pace.brief_tokens
+        takes = plan(waiting, self.step_tokens, self.num_steps, enough=enough, brief_tokens=brief_tokens)
         commit(takes, self.num_steps)
         if self.runner.num_workers > 1:
             self.held.update(take.request for take in takes if not take.is_last)

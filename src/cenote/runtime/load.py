@@ -24,7 +24,7 @@ class Load:
     """One moment of one model: what waits for it now, and what it has done since it was loaded.
 
     `queued_*` count what has not been launched, `unanswered_requests` also what is on its way. The fill of a step is
-    its tokens in parts of `step_tokens`; a longer text alone gives more than 1.
+    its tokens in parts of `step_tokens`; a longer text alone, or many brief requests, give more than 1.
     """
 
     queued_requests: int

@@ -8,6 +8,8 @@ CPU_STEP_SECONDS = 0.1
 """Long enough to be efficient, short enough for others to get their turn; steps that nobody waits for may be longer."""
 MIN_STEP_TOKENS = 128
 MAX_STEP_TOKENS = 16_384
+BRIEF_STEPS = 2
+"""So many steps' tokens one may have where it holds requests that fit into a step whole."""
 _WEIGHT = 0.1
 """Of a new measurement; the machine may be busy for a moment."""
 _MOST_AT_ONCE = 3.0
@@ -31,6 +33,11 @@ class Pace:
         """Return the tokens of a step of about `step_seconds`."""
         wanted = max(MIN_STEP_TOKENS, int(self.tokens_per_second * self.step_seconds))
         return min(wanted, self.most_tokens)
+
+    @property
+    def brief_tokens(self) -> int:
+        """Return the most tokens of a step of brief requests."""
+        return min(BRIEF_STEPS * self.step_tokens, self.most_tokens)
 
     def observe(self, num_tokens: int, seconds: float) -> None:
         """Note a step; one that was less than half full says little about a full one."""

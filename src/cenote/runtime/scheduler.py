@@ -40,14 +40,19 @@ class Take:
         return self.stop == len(self.request.sequences[self.position])
 
 
-def plan(requests: Sequence[Request], step_tokens: int, step: int, enough: float = math.inf) -> list[Take]:
+def plan(
+    requests: Sequence[Request], step_tokens: int, step: int, *, enough: float = math.inf, brief_tokens: int = 0
+) -> list[Take]:
     """Choose what runs in step number `step`: at most `step_tokens` tokens, or one longer sequence alone.
 
-    A step is also full where it is nearest to `enough` tokens, so that others have their share. `requests` are in the
-    order of their arrival. Nothing is changed; `commit` does that. Of equally served requests those that wait for their
-    first turn lead, those that need the fewest whole steps first. A sequence that does not fit is cut into chunks where
-    it may be; else it leaves its place to shorter ones of other requests, and its request, being the least served,
-    leads the next step.
+    Requests that fit into a step whole may fill it up to `brief_tokens`, if that is more: where many wait, a longer
+    step for all of them ends before several short ones. A step is also full where it is nearest to `enough` tokens, so
+    that others have their share.
+
+    `requests` are in the order of their arrival. Nothing is changed; `commit` does that. Of equally served requests
+    those that wait for their first turn lead, those that need the fewest whole steps first. A sequence that does not
+    fit is cut into chunks where it may be; else it leaves its place to shorter ones of other requests, and its request,
+    being the least served, leads the next step.
     """
     due = _due(requests, step)
     heap = [
@@ -55,17 +60,20 @@ def plan(requests: Sequence[Request], step_tokens: int, step: int, enough: float
     ]
     heapq.heapify(heap)
     takes: list[Take] = []
-    left = step_tokens
-    while heap and left > 0:
+    used, most = 0, max(step_tokens, brief_tokens)
+    while heap and used < most:
         time, _, size, rank, ahead = heapq.heappop(heap)
         request = requests[rank]
-        take = _take(request, ahead, left, step_tokens)
+        is_brief = request.num_tokens_left <= step_tokens
+        take = _take(request, ahead, (most if is_brief else step_tokens) - used, step_tokens)
         if take is None:
             continue
-        if takes and step_tokens - left + take.num_tokens / 2 > enough:
+        if takes and used + take.num_tokens / 2 > enough:
             break
         takes.append(take)
-        left -= take.num_tokens
+        used += take.num_tokens
+        if take.num_tokens > step_tokens:
+            break
         if take.is_last and ahead + 1 < request.num_waiting:
             served = max(time, request.virtual_time) + take.num_tokens
             heapq.heappush(heap, (served, True, size, rank, ahead + 1))
@@ -73,7 +81,7 @@ def plan(requests: Sequence[Request], step_tokens: int, step: int, enough: float
 
 
 def _take(request: Request, ahead: int, left: int, step_tokens: int) -> Take | None:
-    """Return what of the sequence fits into the `left` of `step_tokens`, `None` where nothing does."""
+    """Return what of the sequence fits into the `left` tokens of a step, `None` where nothing does."""
     position, start = request.peek(ahead)
     sequence = request.sequences[position]
     stop = len(sequence)

@@ -27,7 +27,11 @@ class LoadCollector(Collector):
             _gauge("step_tokens", "Tokens that a full step has now.", loads),
             _steps(loads),
             _histogram("step_seconds", "Seconds from a step's start to its results.", loads),
-            _histogram("step_fill", "A step's tokens in parts of step_tokens; a longer text gives over 1.", loads),
+            _histogram(
+                "step_fill",
+                "A step's tokens in parts of step_tokens; a longer text or many brief requests give over 1.",
+                loads,
+            ),
         )
 
 
