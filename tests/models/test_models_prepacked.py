@@ -14,6 +14,7 @@ from torch import nn
 from torch.nn import functional as F
 
 from cenote.errors import CheckpointError
+from cenote.models.fused import round_rows
 from cenote.models.prepacked import PrepackedLinear
 from cenote.models.rewrite import rewrite
 from tiny import FAMILIES, CheckpointFactory
@@ -85,3 +86,28 @@ def test_a_wrong_product_is_refused(checkpoint: CheckpointFactory, monkeypatch: 
     )
     with pytest.raises(CheckpointError, match="prepacked weights give other numbers"):
         rewrite(load_tiny(checkpoint("bert")), "float32")
+
+
+@given(st.integers(1, 20_000))
+def test_rows_are_rounded_by_little(num_rows: int) -> None:
+    assert num_rows <= round_rows(num_rows) <= num_rows * 17 / 16
+    octave = 1 << num_rows.bit_length() - 1
+    assert len({round_rows(n) for n in range(octave, 2 * octave)}) <= 17
+
+
+@pytest.mark.parametrize("dtype", ["float32", "int8"])
+def test_products_know_few_numbers_of_rows_and_nobody_sees_the_others(
+    dtype: str, checkpoint: CheckpointFactory
+) -> None:
+    """oneDNN keeps what it prepares for each number. Every number of tokens gives the rows of the text alone."""
+    loaded = load_tiny(checkpoint("bert"))
+    rewrite(loaded, dtype)
+    seen: set[int] = set()
+    loaded.backbone.layers[0].up.register_forward_pre_hook(lambda _, arguments: seen.add(len(arguments[0])))
+    alone = run_packed(loaded, random_texts([40]))[0]
+    for length in range(24, 64):
+        together = run_packed(loaded, [*random_texts([40]), *random_texts([length])])
+        assert [len(rows) for rows in together] == [40, length]
+        assert_close(together[0], alone, "raw")
+    assert seen <= {round_rows(n) for n in range(40, 104)}
+    assert len(seen) < 20

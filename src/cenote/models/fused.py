@@ -13,6 +13,7 @@ from typing import Any
 
 import torch
 from torch import nn
+from torch.nn import functional as F
 from transformers import PreTrainedModel
 from transformers.activations import GELUActivation
 
@@ -54,9 +55,11 @@ class FusedLayer(nn.Module):
 
     def forward(self, hidden_TH: torch.Tensor, step: AttentionStep, layer: LayerAttention) -> torch.Tensor:
         num_rows, hidden_size = hidden_TH.shape
+        num_tokens = step.batch.num_tokens
         joined = self.query_key_value(hidden_TH).view(num_rows, 3, self.num_heads, hidden_size // self.num_heads)
-        query, key, value = joined.permute(1, 2, 0, 3)
-        context_TH = attend(step, query, key, value, layer).reshape(num_rows, hidden_size)
+        query, key, value = joined[:num_tokens].permute(1, 2, 0, 3)
+        context_TH = attend(step, query, key, value, layer).reshape(num_tokens, hidden_size)
+        context_TH = _with_rows(context_TH, num_rows)
         hidden_TH = self.attention_norm(_add_linear(hidden_TH, context_TH, self.attention_output))
         inner = _activate_linear(hidden_TH, self.up, self.activation)
         output_TH: torch.Tensor = self.output_norm(_add_linear(hidden_TH, inner, self.down))
@@ -73,20 +76,24 @@ class FusedBackbone(nn.Module):
         num_heads = model.config.num_attention_heads
         self.scaling = (model.config.hidden_size // num_heads) ** -0.5
         self.has_bias = model.config.model_type == "mpnet"
+        self.is_rewritten = False
         take = _mpnet_parts if self.has_bias else _bert_parts
         self.layers = nn.ModuleList(FusedLayer(take(layer), num_heads) for layer in model.encoder.layer)
 
     def forward(self, batch: PackedBatch) -> torch.Tensor:
         hidden_TH = self._embed(batch)
+        if self.is_rewritten:
+            hidden_TH = _with_rows(hidden_TH, round_rows(batch.num_tokens))
         step = AttentionStep(batch, self.path)
         layer = LayerAttention(scaling=self.scaling, causal=False, bias=self._bias(batch))
         for block in self.layers:
             hidden_TH = block(hidden_TH, step, layer)
-        return hidden_TH
+        return hidden_TH[: batch.num_tokens]
 
     def drop_plain_layers(self) -> None:
         """Let go of the transformers layers, and with them of the weights that the blocks no longer use."""
         self.model.encoder.layer = nn.ModuleList()
+        self.is_rewritten = True
 
     def _embed(self, batch: PackedBatch) -> torch.Tensor:
         inputs = {"input_ids": batch.input_ids_T[None], "position_ids": batch.positions_T[None]}
@@ -105,6 +112,21 @@ class FusedBackbone(nn.Module):
         longest = batch.input_ids_T[None, : batch.max_seq_len]
         bias: torch.Tensor = self.model.encoder.compute_position_bias(longest)
         return bias
+
+
+def round_rows(num_rows: int) -> int:
+    """Return the next of 16 numbers between one power of two and the next, at most a sixteenth more.
+
+    oneDNN prepares a product for each number of rows, and keeps it: about a millisecond and up to a megabyte for each.
+    """
+    multiple = max(1, (1 << num_rows.bit_length() - 1) // 16)
+    return -(-num_rows // multiple) * multiple
+
+
+def _with_rows(rows_TH: torch.Tensor, num_rows: int) -> torch.Tensor:
+    """Return the rows with zeros after them, `num_rows` in all."""
+    missing = num_rows - rows_TH.shape[0]
+    return F.pad(rows_TH, (0, 0, 0, missing)) if missing else rows_TH
 
 
 def _add_linear(residual: torch.Tensor, rows: torch.Tensor, linear: nn.Module) -> torch.Tensor:
