@@ -1,7 +1,8 @@
 """A checkpoint of BGE-M3's shape with random weights: what it computes costs what the real one costs.
 
-The vocabulary is smaller than the real one, since rows of the embedding table that are not read cost nothing. Its files
-say what older readers ask for, as the real one's do. Usage: bge_m3_shape.py FOLDER.
+The vocabulary is smaller than the real one, since rows of the embedding table that are not read cost nothing; it has
+the words of the made-up texts, so that these differ. Its files say what older readers ask for, as the real one's do.
+Usage: bge_m3_shape.py FOLDER.
 """
 
 from __future__ import annotations
@@ -14,8 +15,11 @@ import torch
 from tokenizers import Tokenizer, models, pre_tokenizers, processors
 from transformers import PreTrainedTokenizerFast, XLMRobertaConfig, XLMRobertaModel
 
+from cenote.bench.corpora import make_texts
+
 VOCAB_SIZE = 32_000
 MAX_TOKENS = 8_192
+VOCABULARY_TEXTS = 2_000
 
 
 def write_checkpoint(folder: Path, num_layers: int = 24, hidden_size: int = 1_024) -> Path:
@@ -49,9 +53,13 @@ def _write_heads(folder: Path, hidden_size: int) -> None:
 
 
 def _write_tokenizer(folder: Path) -> None:
-    vocab = {"<s>": 0, "<pad>": 1, "</s>": 2, "<unk>": 3} | {f"w{i}": i for i in range(4, VOCAB_SIZE)}
-    tokenizer = Tokenizer(models.WordLevel(vocab, unk_token="<unk>"))
-    tokenizer.pre_tokenizer = pre_tokenizers.Whitespace()
+    split = pre_tokenizers.Whitespace()
+    texts = make_texts("mixed", VOCABULARY_TEXTS)
+    words = sorted({word for text in texts for word, _ in split.pre_tokenize_str(text)})
+    names = ["<s>", "<pad>", "</s>", "<unk>", *words]
+    names += [f"w{i}" for i in range(len(names), VOCAB_SIZE)]
+    tokenizer = Tokenizer(models.WordLevel({name: i for i, name in enumerate(names)}, unk_token="<unk>"))
+    tokenizer.pre_tokenizer = split
     tokenizer.post_processor = processors.TemplateProcessing(
         single="<s> $A </s>", pair="<s> $A </s> </s> $B </s>", special_tokens=[("<s>", 0), ("</s>", 2)]
     )
