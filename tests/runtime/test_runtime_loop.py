@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gc
+import sys
 import threading
 import time
 import weakref
@@ -258,3 +259,11 @@ def test_an_engine_that_nobody_holds_ends_also_where_a_step_of_it_collects_it(ch
     assert not loop._thread.is_alive()
     assert dropped() is None
     torch.set_num_threads(1)
+
+
+def test_a_call_that_ends_the_loop_has_an_answer(engine: Engine) -> None:
+    with pytest.raises(EngineClosedError, match="died of SystemExit"):
+        engine._core.loop.call(sys.exit)
+    with pytest.raises(EngineClosedError, match="died of SystemExit"):
+        engine.embed("the cat")
+    assert not engine.healthy

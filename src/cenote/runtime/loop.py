@@ -235,6 +235,9 @@ class Loop:
                 function()
             except Exception as error:  # noqa: BLE001 - handed to the caller
                 future.set_exception(error)
+            except BaseException as error:
+                future.set_exception(_died(error))
+                raise
             else:
                 future.set_result(None)
             finally:
