@@ -209,6 +209,7 @@ def record(kind: str, result: dict[str, Any], key: str, figures: Iterator[tuple[
         result[key][name] = each
         path = write_result(f"peers-{kind}-{result['model']}", result)
         print(f"{name} is written to {path}", file=sys.stderr, flush=True)
+    path = write_result(f"peers-{kind}-{result['model']}", result)  # who was left out last is known only now
     TABLES[kind](result)
     if result[key]:
         PLOTS[kind](result, path.with_suffix(".svg"))
