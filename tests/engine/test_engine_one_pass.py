@@ -15,6 +15,7 @@ from cenote import Engine, InputError, PoolingParams
 from cenote.runtime.device import CpuDevice, Event
 from tiny import HIDDEN_SIZE, CheckpointFactory
 from tolerances import assert_close
+from waiting import until
 
 TEXTS = ["the quick brown fox", "a lazy dog and the fox", "home", ""]
 
@@ -76,10 +77,16 @@ def test_each_output_is_what_it_is_alone(engine: Engine) -> None:
 def test_tasks_are_mixed_between_requests_of_one_step(engine: Engine, monkeypatch: pytest.MonkeyPatch) -> None:
     """Requests that wait for the same step share its forward whatever they ask for."""
     alone = engine.encode(TEXTS)
-    gate = threading.Event()
-    handle = engine._core.lane.runner.model.backbone.register_forward_pre_hook(lambda *_: gate.wait(60) and None)
+    has_begun, gate = threading.Event(), threading.Event()
+
+    def hold(*_: object) -> None:
+        has_begun.set()
+        assert gate.wait(60)
+
+    handle = engine._core.lane.runner.model.backbone.register_forward_pre_hook(hold)
     blocker = threading.Thread(target=engine.embed, args=(["dog"],))
     blocker.start()
+    assert has_begun.wait(60)
     answers: dict[str, object] = {}
     asked = {
         "dense": lambda: engine.embed(TEXTS, dimensions=HIDDEN_SIZE),
@@ -91,8 +98,7 @@ def test_tasks_are_mixed_between_requests_of_one_step(engine: Engine, monkeypatc
     threads = [threading.Thread(target=lambda n=n, f=f: answers.update({n: f()})) for n, f in asked.items()]
     for thread in threads:
         thread.start()
-    while len(engine._core.lane.waiting) < len(asked):
-        threading.Event().wait(0.01)
+    until(lambda: len(engine._core.lane.waiting) == len(asked))
     counts = count_work(engine, monkeypatch)
     gate.set()
     handle.remove()

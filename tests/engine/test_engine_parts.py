@@ -117,7 +117,7 @@ def test_awaited_calls_are_run_in_parts_too(folder: Path, engine: Engine, monkey
             assert max(waiting for waiting, _ in requests) <= PARTS_IN_FLIGHT
             assert_close(np.asarray(found), np.asarray(engine.embed(TEXTS)))
 
-    asyncio.run(run())
+    asyncio.run(asyncio.wait_for(run(), 60))
 
 
 def test_a_cancelled_call_starts_no_more_parts(
@@ -136,4 +136,4 @@ def test_a_cancelled_call_starts_no_more_parts(
             assert len(requests) <= PARTS_IN_FLIGHT + 1
             assert not awaited.load.unanswered_requests
 
-    asyncio.run(run())
+    asyncio.run(asyncio.wait_for(run(), 60))

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import threading
-import time
-from collections.abc import Awaitable, Callable, Iterator, Mapping
+from collections.abc import Awaitable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import TypeVar
@@ -33,14 +32,6 @@ def ask(answer: Awaitable[T]) -> T:
         return await answer
 
     return asyncio.run(wait())
-
-
-def until(holds: Callable[[], bool]) -> None:
-    """Wait until it is so."""
-    end = time.monotonic() + TIMEOUT_SECONDS
-    while not holds():
-        assert time.monotonic() < end, "it does not come to this"
-        time.sleep(0.01)
 
 
 @dataclass(frozen=True)

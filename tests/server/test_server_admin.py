@@ -14,7 +14,7 @@ from typing import Any
 import httpx
 import numpy as np
 import pytest
-from running import RunningServer, ask, run_server, until
+from running import RunningServer, ask, run_server
 
 from cenote import core
 from cenote.config import EngineOptions, ServerOptions
@@ -24,6 +24,7 @@ from cenote.runtime.loop import Loop
 from cenote.server.app import create_app
 from cenote.server.opening import Opener
 from tolerances import assert_close
+from waiting import until
 
 KEY = {"authorization": "Bearer a-key-0123456789"}
 OPTIONS = ServerOptions(port=0, shutdown_timeout=5, admin=True, api_key=("a-key-0123456789",), metrics_without_key=True)

@@ -16,11 +16,12 @@ import numpy as np
 import numpy.typing as npt
 import pytest
 import torch
-from running import TIMEOUT_SECONDS, RunningServer, run_server, until
+from running import TIMEOUT_SECONDS, RunningServer, run_server
 
 from cenote.config import ServerOptions
 from cenote.engine import AsyncEngine
 from tolerances import assert_close
+from waiting import until
 
 MARKER_ID = 77
 """A token id whose sequences make the forward pass fail."""

@@ -15,11 +15,12 @@ from typing import Any
 
 import httpx
 import pytest
-from running import RunningServer, run_server, until
+from running import RunningServer, run_server
 
 from cenote.config import ServerOptions
 from cenote.engine import AsyncEngine
 from cenote.server.dialects import DIALECTS
+from waiting import until
 
 PATIENCE_SECONDS = 60
 TEXT = "the cat"
