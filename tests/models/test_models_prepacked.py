@@ -33,7 +33,6 @@ def test_a_layer_is_the_formula(seed: int, num_rows: int, bias: bool) -> None:
     tolerance = {"atol": 1e-5, "rtol": 1e-5}
     torch.testing.assert_close(layer(rows).double(), expected, **tolerance)
     torch.testing.assert_close(layer(rows[None])[0], layer(rows), **tolerance)
-    torch.testing.assert_close(layer(rows, "gelu").double(), F.gelu(expected), **tolerance)
     torch.testing.assert_close(layer.add_to(residual.clone(), rows).double(), residual + expected, **tolerance)
 
 
@@ -53,7 +52,7 @@ def test_every_family_gives_the_same_numbers(family: str, checkpoint: Checkpoint
 
 
 @pytest.mark.parametrize("activation", ["gelu", "relu", "gelu_new"])
-def test_only_exact_gelu_is_fused(checkpoint: CheckpointFactory, activation: str) -> None:
+def test_every_activation_is_its_own(checkpoint: CheckpointFactory, activation: str) -> None:
     texts = random_texts([5, 40])
     loaded = load_tiny(checkpoint("bert", hidden_act=activation))
     before = run_packed(loaded, texts)

@@ -7,7 +7,7 @@ position bias.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -49,7 +49,7 @@ class FusedLayer(nn.Module):
         self.attention_output = parts.attention_output
         self.attention_norm = parts.attention_norm
         self.up = parts.up
-        self.activation = parts.activation
+        self.activation = _in_place(parts.activation)
         self.down = parts.down
         self.output_norm = parts.output_norm
 
@@ -61,7 +61,7 @@ class FusedLayer(nn.Module):
         context_TH = attend(step, query, key, value, layer).reshape(num_tokens, hidden_size)
         context_TH = _with_rows(context_TH, num_rows)
         hidden_TH = self.attention_norm(_add_linear(hidden_TH, context_TH, self.attention_output))
-        inner = _activate_linear(hidden_TH, self.up, self.activation)
+        inner = self.activation(self.up(hidden_TH))
         output_TH: torch.Tensor = self.output_norm(_add_linear(hidden_TH, inner, self.down))
         return output_TH
 
@@ -138,11 +138,9 @@ def _add_linear(residual: torch.Tensor, rows: torch.Tensor, linear: nn.Module) -
     return residual.add_(linear(rows))
 
 
-def _activate_linear(rows: torch.Tensor, linear: nn.Module, activation: nn.Module) -> torch.Tensor:
-    """Return `activation(linear(rows))`."""
-    if isinstance(linear, PrepackedLinear) and isinstance(activation, GELUActivation):
-        return linear(rows, "gelu")  # type: ignore[no-any-return]
-    return activation(linear(rows))  # type: ignore[no-any-return]
+def _in_place(activation: nn.Module) -> Callable[[torch.Tensor], torch.Tensor]:
+    """Return the activation; GELU, which nearly all have, without a second buffer."""
+    return torch.ops.aten.gelu_ if isinstance(activation, GELUActivation) else activation
 
 
 def _join(linears: Sequence[nn.Linear]) -> nn.Linear:

@@ -49,7 +49,7 @@ class Int8Linear(nn.Module):
         for group in others:
             products_NO += group(whole_NI[:, start : start + group.num_inputs])
             start += group.num_inputs
-        products_NO.mul_(scale_N1).addr_(smallest_N1[:, 0], self.sums_O).add_(self.bias)
+        torch.addcmul(self.bias, products_NO, scale_N1, out=products_NO).addr_(smallest_N1[:, 0], self.sums_O)
         return products_NO.view(*rows.shape[:-1], self.out_features)
 
 
