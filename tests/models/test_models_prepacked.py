@@ -11,7 +11,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 from tiny_models import load_tiny, random_texts, run_packed
 from torch import nn
-from torch.nn import functional as F
 
 from cenote.errors import CheckpointError
 from cenote.models.fused import round_rows
