@@ -184,7 +184,7 @@ def _start(runner: ModelRunner, options: EngineOptions, decisions: Decisions) ->
     warm_up(runner, tasks, step_tokens=decisions.step_tokens, max_length=max_length)
     pace = None
     if runner.device.torch_device.type == "cpu":
-        decisions, pace = _sized(runner, options, decisions)
+        runner, decisions, pace = _sized(runner, options, decisions)
     lane = Lane(
         runner=runner,
         step_tokens=decisions.step_tokens,
@@ -226,23 +226,33 @@ def _graphed(loaded: LoadedModel, device: Device) -> LoadedModel:
     return replace(loaded, backbone=backbone)
 
 
-def _sized(runner: ModelRunner, options: EngineOptions, decisions: Decisions) -> tuple[Decisions, Pace | None]:
-    """Decide the size of a step on a CPU by its speed and its memory, both measured on small steps."""
+def _sized(
+    runner: ModelRunner, options: EngineOptions, decisions: Decisions
+) -> tuple[ModelRunner, Decisions, Pace | None]:
+    """Decide how many threads a step on a CPU has and how large it is, by the model's speed and its memory, both
+    measured on small steps.
+    """
     tasks, max_length = decisions.tasks, decisions.max_length
+    step_seconds = CPU_STEP_SECONDS if options.step_ms is None else options.step_ms / 1000
+    pace = measure_pace(runner, tasks[0], max_length, step_seconds=step_seconds)
+    if runner.num_workers > 1 and pace.is_slow:
+        reason = f"one thread alone runs {pace.tokens_per_second:.0f} tokens a second"
+        decisions = decisions.also(Decision(what="threads_per_step", value="all", reason=reason))
+        pace = pace.shared(runner.num_workers)
+        runner = ModelRunner(runner.model, runner.pooler, runner.device)
     memory, free = measure_step_memory(runner, tasks, max_length), free_memory()
     check_step_memory(memory, max(options.max_batch_tokens or 0, max_length), max_length, free)
-    pace = None
-    if options.max_batch_tokens is None:
-        step_seconds = CPU_STEP_SECONDS if options.step_ms is None else options.step_ms / 1000
-        most_tokens = memory.most_tokens(free, max_length)
-        pace = measure_pace(runner, tasks[0], max_length, step_seconds=step_seconds, most_tokens=most_tokens)
+    pace = replace(pace, most_tokens=min(pace.most_tokens, memory.most_tokens(free, max_length)))
+    is_given = options.max_batch_tokens is not None
+    if not is_given:
         reason = f"about {round(step_seconds * 1000)} ms a step: measured at start, and kept up to date"
         decisions = decisions.with_step(Decision(what="step_tokens", value=str(pace.step_tokens), reason=reason))
-    largest = max(pace.most_tokens if pace else decisions.step_tokens, max_length)
+    largest = max(decisions.step_tokens if is_given else pace.most_tokens, max_length)
     bound = memory.bound(largest, max_length)
     steps = "a step" if runner.num_workers == 1 else f"{runner.num_workers} steps at a time"
     reason = f"at most, for {steps} of {largest} tokens: computed from small ones; {free / 2**30:.1f} GiB are free"
-    return decisions.also(Decision(what="step_memory", value=f"{bound / 2**20:.0f} MiB", reason=reason)), pace
+    step_memory = Decision(what="step_memory", value=f"{bound / 2**20:.0f} MiB", reason=reason)
+    return runner, decisions.also(step_memory), None if is_given else pace
 
 
 def usage(texts: Many[TokenizedText], answer: Answer) -> Usage:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import functools
+import itertools
 import weakref
 from collections import deque
 from collections.abc import Awaitable, Callable
@@ -11,6 +12,8 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, Concatenate, ParamSpec, Self, TypeVar
+
+import numpy as np
 
 from cenote import verbs
 from cenote.checkpoint.spec import ModelSpec
@@ -180,21 +183,23 @@ def _in_text_thread(
     verb: Callable[Concatenate[Core, P], T],
 ) -> Callable[Concatenate[AsyncEngine, P], Awaitable[T]]:
     async def method(self: AsyncEngine, /, *args: P.args, **kwargs: P.kwargs) -> T:
-        return await asyncio.wrap_future(self._start(functools.partial(verb, self._core, *args, **kwargs)))
+        call = functools.partial(verb, self._core, *args, **kwargs)
+        threads = self._threads_for(call)
+        return call() if threads is None else await asyncio.wrap_future(threads.submit(call))
 
     functools.update_wrapper(method, verb)
     return method
 
 
-def _has_few_characters(call: functools.partial[Any]) -> bool:
-    """Return whether all that is to be tokenised is known to be short: strings, and not many characters."""
-    characters = 0
-    for value in (*call.args[1:], *call.keywords.values()):
-        texts = value if isinstance(value, list) else [value]
-        if texts is value and not all(isinstance(text, str) for text in texts):
-            return False
-        characters += sum(len(text) for text in texts if isinstance(text, str))
-    return characters <= FEW_CHARACTERS
+async def _submitted(threads: ThreadPoolExecutor, call: Callable[[], Pending[T]]) -> Pending[T]:
+    """Start `call` on one of `threads`. Whoever leaves while it is tokenised takes it along."""
+    submitted = threads.submit(call)
+    try:
+        return await asyncio.shield(asyncio.wrap_future(submitted))
+    except asyncio.CancelledError:
+        if not submitted.cancel():
+            submitted.add_done_callback(_withdraw)
+        raise
 
 
 def _withdraw(submitted: Future[Pending[Any]]) -> None:
@@ -271,24 +276,22 @@ class AsyncEngine(_Door):
 
     async def _answer(self, call: functools.partial[Pending[T]]) -> T:
         """Start `call`, and wait for its answer; whoever cancels that takes it out of the queue."""
-        if self._close.alive and _has_few_characters(call):
-            pending = call()
-            return pending.assemble(await asyncio.wrap_future(pending.future))
-        submitted = self._start(call)
-        try:
-            pending = await asyncio.shield(asyncio.wrap_future(submitted))
-        except asyncio.CancelledError:
-            if not submitted.cancel():
-                submitted.add_done_callback(_withdraw)
-            raise
+        threads = self._threads_for(call)
+        pending = call() if threads is None else await _submitted(threads, call)
         return pending.assemble(await asyncio.wrap_future(pending.future))
 
-    def _start(self, function: functools.partial[T]) -> Future[T]:
+    def _threads_for(self, call: functools.partial[Any]) -> ThreadPoolExecutor | None:
+        """Return the threads to tokenise for `call` on; None where all that it has are a few short strings."""
         if not self._close.alive:
             raise EngineClosedError("the engine is closed")
-        values = (*function.args, *function.keywords.values())
-        is_many = any(isinstance(value, list) and len(value) > MANY_TEXTS for value in values)
-        return (self._many if is_many else self._few).submit(function)
+        values = (*call.args[1:], *call.keywords.values())
+        lists = [value for value in values if isinstance(value, list | tuple)]
+        if any(isinstance(value, np.ndarray) for value in values) or any(len(each) > MANY_TEXTS for each in lists):
+            return self._many
+        texts = [*itertools.chain(*lists), *(value for value in values if isinstance(value, str))]
+        if all(isinstance(text, str) for text in texts) and sum(map(len, texts)) <= FEW_CHARACTERS:
+            return None
+        return self._few
 
     def close(self) -> None:
         super().close()

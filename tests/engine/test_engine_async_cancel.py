@@ -6,6 +6,7 @@ import asyncio
 import threading
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -164,11 +165,13 @@ def test_a_query_does_not_wait_for_the_tokenising_of_bulk_jobs(
         ("a" * FEW_CHARACTERS, "MainThread"),
         ("a" * (FEW_CHARACTERS + 1), "cenote-text_0"),
         (["the cat"] * 200, "cenote-texts_0"),
+        (("the cat",) * 200, "cenote-texts_0"),
+        (np.array(["the cat"] * 3), "cenote-texts_0"),
         ([5, 6, 7], "cenote-text_0"),
     ],
 )
 def test_only_short_texts_are_tokenised_where_they_come_in(
-    texts: str | list[str] | list[int],
+    texts: Any,
     thread: str,
     engine: AsyncEngine,
     checkpoint: CheckpointFactory,

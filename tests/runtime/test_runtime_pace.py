@@ -38,3 +38,17 @@ def test_small_steps_say_nothing() -> None:
 def test_bounds() -> None:
     assert Pace(tokens_per_second=1).step_tokens == MIN_STEP_TOKENS
     assert Pace(tokens_per_second=1e9).step_tokens == MAX_STEP_TOKENS
+
+
+@pytest.mark.parametrize(
+    ("speed", "step_seconds", "is_slow"), [(600, 0.1, True), (700, 0.1, False), (150, 0.4, True), (200, 0.4, False)]
+)
+def test_a_model_is_slow_where_the_fewest_tokens_take_two_steps(speed: float, step_seconds: float, is_slow: bool) -> None:
+    assert Pace(tokens_per_second=speed, step_seconds=step_seconds).is_slow == is_slow
+
+
+def test_threads_that_share_a_step_are_as_fast_as_all_of_them_and_get_more() -> None:
+    shared = Pace(tokens_per_second=100, step_seconds=0.1).shared(2)
+    assert (shared.tokens_per_second, shared.step_tokens) == (200, MIN_SHARED_STEP_TOKENS)
+    assert Pace(tokens_per_second=100, step_seconds=0.4).shared(2).step_tokens == 4 * MIN_SHARED_STEP_TOKENS
+    assert Pace(tokens_per_second=100, step_seconds=0.01).shared(2).step_tokens == MIN_STEP_TOKENS

@@ -244,3 +244,37 @@ def test_of_a_text_in_chunks_only_one_is_on_its_way(checkpoint: CheckpointFactor
         assert not engine._core.lane.held
         assert not engine.load.unanswered_requests
     torch.set_num_threads(1)
+
+
+@pytest.fixture
+def deep(checkpoint: CheckpointFactory) -> Path:
+    """A checkpoint whose smallest step takes far more than a millisecond on one thread."""
+    return checkpoint("bert", num_hidden_layers=48)
+
+
+@pytest.mark.usefixtures("several_threads")
+def test_all_threads_share_the_steps_of_a_model_that_is_slow_on_one(deep: Path) -> None:
+    texts = [[5 + (i + n) % 60 for i in range(n)] for n in (3, 9, 30)]
+    with Engine(deep, pooling="mean", step_ms=1) as shared, Engine(deep, pooling="mean", step_ms=10_000) as apart:
+        assert type(shared._core.lane.runner) is ModelRunner
+        assert type(apart._core.lane.runner) is ThreadedRunner
+        chosen = [{each.what: each.value for each in engine.info.decisions} for engine in (shared, apart)]
+        assert [each.get("threads_per_step") for each in chosen] == ["all", None]
+        assert_close(shared.embed(texts), apart.embed(texts))
+
+
+@pytest.mark.usefixtures("several_threads")
+def test_a_model_that_takes_all_threads_is_not_starved(checkpoint: CheckpointFactory, deep: Path) -> None:
+    """Steps of the other one end one by one, and there is always another to begin."""
+    with (
+        Engine(checkpoint("bert"), pooling="mean", max_batch_tokens=32) as fast,
+        Engine(deep, pooling="mean", step_ms=1, loop=fast._loop) as slow,
+    ):
+        fast._core.lane.runner.model.backbone.register_forward_pre_hook(lambda *_: time.sleep(0.02))
+        params = {"embed": PoolingParams(task="embed")}
+        texts = [Sequence(token_ids=np.full(30, 5), params=params, num_keys=30) for _ in range(300)]
+        bulk = Request(sequences=texts)
+        fast._core.loop.submit(fast._core.lane, bulk)
+        slow.embed([5, 6, 7])
+        assert not bulk.future.done()
+        bulk.future.result(timeout=60)

@@ -23,8 +23,8 @@ class Lane:
 
     `waiting` are the requests with sequences to schedule, in the order of their arrival, and `queued_tokens` the tokens
     of those, at most `max_queue_tokens`; `unanswered` also holds the requests that are on their way. `held` are those
-    with a chunk on its way where steps end in any order: what follows must wait for it. `busy_seconds` is the device
-    time that the model was given, for fairness between models. With a `pace` the size of a step follows the
+    with a chunk on its way where steps end in any order: what follows must wait for it. `busy_seconds` is the time of
+    the whole device that the model was given, for fairness between models. With a `pace` the size of a step follows the
     speed of the machine. A step of more than `stall_seconds` counts as stuck.
     """
 
@@ -90,7 +90,7 @@ class Lane:
 
     def observe(self, num_tokens: int, seconds: float) -> None:
         """Note a step that was run."""
-        self.busy_seconds += seconds
+        self.busy_seconds += seconds / self.runner.num_workers
         self.num_tokens += num_tokens
         self.step_seconds.observe(seconds)
         self.step_fill.observe(num_tokens / self.step_tokens)

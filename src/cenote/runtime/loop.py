@@ -194,11 +194,10 @@ class Loop:
         return self._wait_for_work()
 
     def _next_lane(self) -> Lane | None:
-        """Return the lane with work that was served least; None where there is none, or no room for its step."""
+        """Return the lane to launch a step of, after the calls that may run."""
         with self._wake:
             self._run_calls()
-            ready = [] if self._calls else self._ready_lanes()
-            return min(ready, key=lambda lane: lane.busy_seconds, default=None)
+            return self._ready_lane()
 
     def _next_ended(self) -> _Step | None:
         """Return a step that has ended, or the oldest one of a device, which has to be waited for; else None."""
@@ -217,12 +216,18 @@ class Loop:
         """Return whether a step has ended, or may be launched, or a call may run."""
         if self._next_ended() is not None or (self._calls and not self._flying):
             return True
-        return not self._calls and bool(self._ready_lanes())
+        return self._ready_lane() is not None
 
-    def _ready_lanes(self) -> list[Lane]:
-        """Return the lanes that have a step to launch, and room for it."""
-        flying = self._num_flying()
-        return [lane for lane in self._lanes if lane.ready and flying < lane.runner.steps_in_flight]
+    def _ready_lane(self) -> Lane | None:
+        """Return the least served of the lanes that have a step to launch.
+
+        None where there is no room for its step, or a call is to run first. Others do not go before it, or a model that
+        needs all threads would wait for one that always has work for some.
+        """
+        ready = [] if self._calls else [lane for lane in self._lanes if lane.ready]
+        lane = min(ready, key=lambda lane: lane.busy_seconds, default=None)
+        has_room = lane is not None and self._num_flying() < lane.runner.steps_in_flight
+        return lane if has_room else None
 
     def _num_flying(self) -> int:
         return sum(not step.in_flight.ended for step in self._flying)

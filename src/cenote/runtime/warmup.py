@@ -8,7 +8,7 @@ from cenote.errors import CenoteError, CheckpointError
 from cenote.params import Task
 from cenote.runtime.made_up import made_up_texts
 from cenote.runtime.memory import is_out_of_memory
-from cenote.runtime.pace import MAX_STEP_TOKENS, Pace
+from cenote.runtime.pace import Pace
 from cenote.runtime.runner import ModelRunner
 
 CPU_WARMUP_TOKENS = 64
@@ -34,13 +34,10 @@ def warm_up(runner: ModelRunner, tasks: tuple[Task, ...], *, step_tokens: int, m
             ) from error
 
 
-def measure_pace(runner: ModelRunner, task: Task, max_length: int, *, step_seconds: float, most_tokens: int) -> Pace:
-    """Return the speed of each worker in the faster of two rounds; steps are to take `step_seconds` and fit into
-    `most_tokens`.
-    """
+def measure_pace(runner: ModelRunner, task: Task, max_length: int, *, step_seconds: float) -> Pace:
+    """Return the speed of each worker in the faster of two rounds; steps are to take `step_seconds`."""
     seconds = min(_step(runner, task, CPU_PROBE_TOKENS, max_length) for _ in range(2))
-    most = min(most_tokens, MAX_STEP_TOKENS)
-    return Pace(tokens_per_second=CPU_PROBE_TOKENS / seconds, most_tokens=most, step_seconds=step_seconds)
+    return Pace(tokens_per_second=CPU_PROBE_TOKENS / seconds, step_seconds=step_seconds)
 
 
 def _step(runner: ModelRunner, task: Task, num_tokens: int, max_length: int) -> float:
