@@ -4,7 +4,13 @@ from __future__ import annotations
 
 import pytest
 
-from cenote.runtime.pace import CPU_STEP_SECONDS, MAX_STEP_TOKENS, MIN_STEP_TOKENS, Pace
+from cenote.runtime.pace import (
+    CPU_STEP_SECONDS,
+    MAX_STEP_TOKENS,
+    MIN_SHARED_STEP_TOKENS,
+    MIN_STEP_TOKENS,
+    Pace,
+)
 
 
 def test_a_bad_measurement_at_start_does_not_last() -> None:
@@ -43,7 +49,7 @@ def test_bounds() -> None:
 @pytest.mark.parametrize(
     ("speed", "step_seconds", "is_slow"), [(600, 0.1, True), (700, 0.1, False), (150, 0.4, True), (200, 0.4, False)]
 )
-def test_a_model_is_slow_where_the_fewest_tokens_take_two_steps(speed: float, step_seconds: float, is_slow: bool) -> None:
+def test_a_model_is_slow_where_few_tokens_take_two_steps(speed: float, step_seconds: float, is_slow: bool) -> None:
     assert Pace(tokens_per_second=speed, step_seconds=step_seconds).is_slow == is_slow
 
 
