@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable
 
-TIMEOUT_SECONDS = 60.0
+TIMEOUT_SECONDS = 30.0
 
 
 def until(holds: Callable[[], bool]) -> None:

@@ -179,7 +179,7 @@ def _at_once(verb: Callable[Concatenate[Core, P], T]) -> Callable[Concatenate[En
     return method
 
 
-def _in_text_thread(
+def _tokenizing(
     verb: Callable[Concatenate[Core, P], T],
 ) -> Callable[Concatenate[AsyncEngine, P], Awaitable[T]]:
     async def method(self: AsyncEngine, /, *args: P.args, **kwargs: P.kwargs) -> T:
@@ -269,10 +269,10 @@ class AsyncEngine(_Door):
     score = _awaitable(verbs.score)
     pool = _awaitable(verbs.pool)
 
-    tokenize = _in_text_thread(verbs.tokenize)
-    tokens = _in_text_thread(verbs.tokens)
-    chat_tokens = _in_text_thread(verbs.chat_tokens)
-    detokenize = _in_text_thread(verbs.detokenize)
+    tokenize = _tokenizing(verbs.tokenize)
+    tokens = _tokenizing(verbs.tokens)
+    chat_tokens = _tokenizing(verbs.chat_tokens)
+    detokenize = _tokenizing(verbs.detokenize)
 
     async def _answer(self, call: functools.partial[Pending[T]]) -> T:
         """Start `call`, and wait for its answer; whoever cancels that takes it out of the queue."""

@@ -76,13 +76,12 @@ class FusedBackbone(nn.Module):
         num_heads = model.config.num_attention_heads
         self.scaling = (model.config.hidden_size // num_heads) ** -0.5
         self.has_bias = model.config.model_type == "mpnet"
-        self.is_rewritten = False
         take = _mpnet_parts if self.has_bias else _bert_parts
         self.layers = nn.ModuleList(FusedLayer(take(layer), num_heads) for layer in model.encoder.layer)
 
     def forward(self, batch: PackedBatch) -> torch.Tensor:
         hidden_TH = self._embed(batch)
-        if self.is_rewritten:
+        if not self.model.encoder.layer:  # rewritten, with products of oneDNN's own
             hidden_TH = _with_rows(hidden_TH, round_rows(batch.num_tokens))
         step = AttentionStep(batch, self.path)
         layer = LayerAttention(scaling=self.scaling, causal=False, bias=self._bias(batch))
@@ -93,7 +92,6 @@ class FusedBackbone(nn.Module):
     def drop_plain_layers(self) -> None:
         """Let go of the transformers layers, and with them of the weights that the blocks no longer use."""
         self.model.encoder.layer = nn.ModuleList()
-        self.is_rewritten = True
 
     def _embed(self, batch: PackedBatch) -> torch.Tensor:
         inputs = {"input_ids": batch.input_ids_T[None], "position_ids": batch.positions_T[None]}
