@@ -22,7 +22,7 @@ from cenote.models.load import LoadedModel, load_model
 from cenote.models.rewrite import rewrite
 from cenote.models.verify import verify_model
 from cenote.outputs import Usage
-from cenote.params import PoolingParams, Task, TaskParams
+from cenote.params import InputType, PoolingParams, Task, TaskParams
 from cenote.pooling.build import build_pooler
 from cenote.runtime.device import CpuDevice, CudaDevice, Device, device_facts, open_device
 from cenote.runtime.distinct import distinct
@@ -92,7 +92,17 @@ class Core:
             self.check(each)
         by_task = {each.task: each for each in params if each.task is not None}
         checked = with_updates(by_task, self.lane.runner.pooler)
-        return [{task: _for_text(each, text, self.spec) for task, each in checked.items()} for text in texts]
+        for each in params:
+            for text in texts:
+                each.verify_rows(len(text))
+        alike: dict[tuple[InputType | None, int], TaskParams] = {}  # texts share one mapping: there may be very many
+        found = []
+        for text in texts:
+            known = text.input_type, self._num_skipped(text)
+            if known not in alike:
+                alike[known] = {task: _for_text(each, *known) for task, each in checked.items()}
+            found.append(alike[known])
+        return found
 
     def check(self, params: PoolingParams) -> None:
         """Raise `InputError` where this model cannot do what `params` ask."""
@@ -123,6 +133,10 @@ class Core:
             chunkable=model.is_causal and pooler.supports_chunks(params),
             shares_prefix=model.is_causal and not pooler.needs_all_rows(params),
         )
+
+    def _num_skipped(self, text: TokenizedText) -> int:
+        """Return how many leading rows of a text are left out of its embedding."""
+        return text.num_prompt_tokens if self.spec.embed is not None and not self.spec.embed.include_prompt else 0
 
     def _num_read(self, text: TokenizedText, params: TaskParams) -> int:
         """Return how many tokens of a text are read: those before the padding that its tokenizer may have appended."""
@@ -184,7 +198,10 @@ def _start(runner: ModelRunner, options: EngineOptions, decisions: Decisions) ->
     warm_up(runner, tasks, step_tokens=decisions.step_tokens, max_length=max_length)
     pace = None
     if runner.device.torch_device.type == "cpu":
-        runner, decisions, pace = _sized(runner, options, decisions)
+        if runner.num_workers > 1 or options.max_batch_tokens is None:
+            pace = measure_pace(runner, tasks[0], max_length, step_seconds=_step_seconds(options))
+            runner, decisions, pace = _shared_if_slow(runner, decisions, pace)
+        decisions, pace = _sized(runner, options, decisions, pace)
     lane = Lane(
         runner=runner,
         step_tokens=decisions.step_tokens,
@@ -226,33 +243,41 @@ def _graphed(loaded: LoadedModel, device: Device) -> LoadedModel:
     return replace(loaded, backbone=backbone)
 
 
+def _step_seconds(options: EngineOptions) -> float:
+    return CPU_STEP_SECONDS if options.step_ms is None else options.step_ms / 1000
+
+
+def _shared_if_slow(runner: ModelRunner, decisions: Decisions, pace: Pace) -> tuple[ModelRunner, Decisions, Pace]:
+    """Give each step all threads where one alone is too slow for the model."""
+    if runner.num_workers == 1 or not pace.is_slow:
+        return runner, decisions, pace
+    reason = f"one thread alone runs {pace.tokens_per_second:.0f} tokens a second"
+    decisions = decisions.also(Decision(what="threads_per_step", value="all", reason=reason))
+    return ModelRunner(runner.model, runner.pooler, runner.device), decisions, pace.shared(runner.num_workers)
+
+
 def _sized(
-    runner: ModelRunner, options: EngineOptions, decisions: Decisions
-) -> tuple[ModelRunner, Decisions, Pace | None]:
-    """Decide how many threads a step on a CPU has and how large it is, by the model's speed and its memory, both
-    measured on small steps.
-    """
-    tasks, max_length = decisions.tasks, decisions.max_length
-    step_seconds = CPU_STEP_SECONDS if options.step_ms is None else options.step_ms / 1000
-    pace = measure_pace(runner, tasks[0], max_length, step_seconds=step_seconds)
-    if runner.num_workers > 1 and pace.is_slow:
-        reason = f"one thread alone runs {pace.tokens_per_second:.0f} tokens a second"
-        decisions = decisions.also(Decision(what="threads_per_step", value="all", reason=reason))
-        pace = pace.shared(runner.num_workers)
-        runner = ModelRunner(runner.model, runner.pooler, runner.device)
-    memory, free = measure_step_memory(runner, tasks, max_length), free_memory()
-    check_step_memory(memory, max(options.max_batch_tokens or 0, max_length), max_length, free)
-    pace = replace(pace, most_tokens=min(pace.most_tokens, memory.most_tokens(free, max_length)))
-    is_given = options.max_batch_tokens is not None
-    if not is_given:
-        reason = f"about {round(step_seconds * 1000)} ms a step: measured at start, and kept up to date"
+    runner: ModelRunner, options: EngineOptions, decisions: Decisions, pace: Pace | None
+) -> tuple[Decisions, Pace | None]:
+    """Decide how large a step on a CPU is: what was asked for, or what fits into the memory, at the model's pace."""
+    max_length, asked = decisions.max_length, options.max_batch_tokens
+    memory, free = measure_step_memory(runner, decisions.tasks, max_length), free_memory()
+    check_step_memory(memory, max(asked or 0, max_length), max_length, free)
+    if asked is not None:
+        pace, most_tokens = None, decisions.step_tokens
+    else:
+        assert pace is not None
+        most_tokens = min(pace.most_tokens, memory.most_tokens(free, max_length))
+        pace = replace(pace, most_tokens=most_tokens)
+        step_ms = round(_step_seconds(options) * 1000)
+        reason = f"about {step_ms} ms a step: measured at start, and kept up to date"
         decisions = decisions.with_step(Decision(what="step_tokens", value=str(pace.step_tokens), reason=reason))
-    largest = max(decisions.step_tokens if is_given else pace.most_tokens, max_length)
+    largest = max(most_tokens, max_length)
     bound = memory.bound(largest, max_length)
     steps = "a step" if runner.num_workers == 1 else f"{runner.num_workers} steps at a time"
     reason = f"at most, for {steps} of {largest} tokens: computed from small ones; {free / 2**30:.1f} GiB are free"
     step_memory = Decision(what="step_memory", value=f"{bound / 2**20:.0f} MiB", reason=reason)
-    return runner, decisions.also(step_memory), None if is_given else pace
+    return decisions.also(step_memory), pace
 
 
 def usage(texts: Many[TokenizedText], answer: Answer) -> Usage:
@@ -265,9 +290,7 @@ def usage(texts: Many[TokenizedText], answer: Answer) -> Usage:
     )
 
 
-def _for_text(params: PoolingParams, text: TokenizedText, spec: ModelSpec) -> PoolingParams:
-    params.verify_rows(len(text))
-    skipped = text.num_prompt_tokens if spec.embed is not None and not spec.embed.include_prompt else 0
-    if params.input_type == text.input_type and params.num_skipped_tokens == skipped:
+def _for_text(params: PoolingParams, input_type: InputType | None, num_skipped: int) -> PoolingParams:
+    if (params.input_type, params.num_skipped_tokens) == (input_type, num_skipped):
         return params
-    return replace(params, input_type=text.input_type, num_skipped_tokens=skipped)
+    return replace(params, input_type=input_type, num_skipped_tokens=num_skipped)

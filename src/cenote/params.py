@@ -73,14 +73,10 @@ class PoolingParams:
         if self.task not in TASKS:
             raise InputError(f"unknown task {self.task!r}; known tasks: {', '.join(TASKS)}", param="task")
         supported = _TASK_FIELDS[self.task]
-        for field in fields(self):
-            if field.name in _INTERNAL_FIELDS or getattr(self, field.name) is None:
-                continue
-            if field.name not in supported:
+        for name in _CALLERS_FIELDS:
+            if getattr(self, name) is not None and name not in supported:
                 names = ", ".join(sorted(supported)) or "none"
-                raise InputError(
-                    f"the task {self.task!r} does not support {field.name!r}; it supports: {names}", param=field.name
-                )
+                raise InputError(f"the task {self.task!r} does not support {name!r}; it supports: {names}", param=name)
         self._verify_segments()
 
     def _verify_segments(self) -> None:
@@ -94,9 +90,12 @@ class PoolingParams:
 
     def verify_rows(self, num_rows: int) -> None:
         """Raise `InputError` where a sequence of `num_rows` has not the rows that are asked for."""
-        last = max((stop for _, stop in self.segments or ()), default=0)
+        last = max(stop for _, stop in self.segments) if self.segments else 0
         if last > num_rows:
             raise InputError(f"segments go up to row {last}, but the text has {num_rows} tokens", param="segments")
+
+
+_CALLERS_FIELDS = tuple(field.name for field in fields(PoolingParams) if field.name not in _INTERNAL_FIELDS)
 
 
 @dataclass(frozen=True)
@@ -110,7 +109,7 @@ class PoolingParamsUpdate:
 
     def apply(self, params: PoolingParams) -> PoolingParams:
         """Return `params` with the needs of this update switched on."""
-        return replace(params, requires_token_ids=params.requires_token_ids or self.requires_token_ids)
+        return replace(params, requires_token_ids=True) if self.requires_token_ids else params
 
 
 TaskParams = Mapping[Task, PoolingParams]

@@ -21,7 +21,7 @@ from cenote.pooling.build import build_pooler
 from cenote.runtime.device import CpuDevice
 from cenote.runtime.request import Piece, Request, Sequence
 from cenote.runtime.runner import ModelRunner
-from cenote.runtime.threaded import MIN_SHARED_TOKENS, ThreadedRunner
+from cenote.runtime.threaded import ThreadedRunner
 from tiny import CheckpointFactory
 from tolerances import assert_close
 
@@ -84,12 +84,10 @@ def test_steps_run_at_the_same_time_each_on_one_thread(checkpoint: CheckpointFac
 @pytest.mark.usefixtures("several_threads")
 @pytest.mark.parametrize(
     ("lengths", "is_shared"),
-    [([MIN_SHARED_TOKENS], True), ([MIN_SHARED_TOKENS - 1], False), ([50, 50], False)],
-    ids=["long", "short", "several"],
+    [([5], True), ([50], True), ([50, 50], False)],
+    ids=["short", "long", "several"],
 )
-def test_a_longer_text_alone_takes_all_threads(
-    lengths: list[int], is_shared: bool, checkpoint: CheckpointFactory
-) -> None:
+def test_a_text_alone_takes_all_threads(lengths: list[int], is_shared: bool, checkpoint: CheckpointFactory) -> None:
     _, threaded = runners(checkpoint("bert"))
     seen: list[tuple[bool, int]] = []
 
@@ -125,8 +123,9 @@ def test_the_threads_end_with_their_runner(checkpoint: CheckpointFactory) -> Non
 
 
 @pytest.fixture
-def engine(checkpoint: CheckpointFactory) -> Iterator[Engine]:
-    with Engine(checkpoint("bert"), pooling="mean", threads=2, max_batch_tokens=64) as engine:
+def engine(checkpoint: CheckpointFactory, request: pytest.FixtureRequest) -> Iterator[Engine]:
+    step_tokens: int = getattr(request, "param", 64)
+    with Engine(checkpoint("bert"), pooling="mean", threads=2, max_batch_tokens=step_tokens) as engine:
         yield engine
     torch.set_num_threads(1)
 
@@ -154,10 +153,11 @@ def hold_marked(engine: Engine) -> tuple[threading.Event, threading.Event]:
     return begun, gate
 
 
+@pytest.mark.parametrize("engine", [8], indirect=True)
 def test_a_request_overtakes_a_step_that_takes_long(engine: Engine) -> None:
     """The slow step is on one thread; the other one goes on, and its answers do not wait."""
     begun, gate = hold_marked(engine)
-    slow = submit(engine, 20, first=MARKED)
+    slow = submit(engine, 40, first=MARKED)
     assert begun.wait(60)
     for _ in range(5):
         assert submit(engine, 9).future.result(timeout=60).results
@@ -200,9 +200,9 @@ def test_a_failed_step_fails_the_request_at_fault_only(engine: Engine) -> None:
 
 
 def test_one_stuck_step_is_known_while_others_end(checkpoint: CheckpointFactory) -> None:
-    with Engine(checkpoint("bert"), pooling="mean", threads=2, stall_seconds=1, max_batch_tokens=64) as engine:
+    with Engine(checkpoint("bert"), pooling="mean", threads=2, stall_seconds=1, max_batch_tokens=8) as engine:
         begun, gate = hold_marked(engine)
-        stuck = submit(engine, 20, first=MARKED)
+        stuck = submit(engine, 40, first=MARKED)
         assert begun.wait(60)
         assert submit(engine, 9).future.result(timeout=60).results
         assert engine.healthy

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence as Many
 from dataclasses import dataclass, field
 
 from cenote.errors import BusyError, OversizeError
 from cenote.runtime.load import STEP_FILL_BOUNDS, STEP_SECONDS_BOUNDS, Histogram, Load
-from cenote.runtime.pace import MIN_STEP_TOKENS, Pace
+from cenote.runtime.pace import BRIEF_STEPS, MIN_STEP_TOKENS, Pace
 from cenote.runtime.request import Request
 from cenote.runtime.runner import ModelRunner
 from cenote.runtime.scheduler import Take, admit, commit, plan
@@ -78,6 +79,10 @@ class Lane:
             if not take.request.num_waiting:
                 self.waiting.pop(take.request, None)
         return takes
+
+    def is_brief(self, takes: Many[Take]) -> bool:
+        """Whether all workers together run a step in little more time than each takes for one of its own."""
+        return sum(take.num_tokens for take in takes) <= BRIEF_STEPS * self.step_tokens * self.runner.num_workers
 
     def forget(self, request: Request) -> None:
         """Take out what is left of a request that was answered, failed or withdrawn."""

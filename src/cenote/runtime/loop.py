@@ -263,12 +263,14 @@ class Loop:
             return None
 
     def _take(self, lane: Lane) -> tuple[list[_Part], bool]:
-        """Return the next step of a lane, and whether nothing else runs or waits."""
+        """Return the next step of a lane, and whether it may have the device to itself: nothing else runs or waits,
+        and what comes need not wait for long.
+        """
         with self._wake:
             flying = self._num_flying()
-            parts = [_part(take) for take in lane.take(max(1, lane.runner.num_workers - flying))]
-            is_alone = not flying and not any(other.ready for other in self._lanes)
-        return sorted(parts, key=lambda part: batch_order(part.piece)), is_alone
+            takes = lane.take(max(1, lane.runner.num_workers - flying))
+            is_alone = not flying and not any(other.ready for other in self._lanes) and lane.is_brief(takes)
+        return sorted(map(_part, takes), key=lambda part: batch_order(part.piece)), is_alone
 
     def _start(self, lane: Lane, parts: list[_Part], is_alone: bool = False) -> _Step:
         pieces = [part.piece for part in parts]

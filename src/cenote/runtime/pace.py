@@ -11,7 +11,8 @@ MIN_SHARED_STEP_TOKENS = 256
 """Of a step of `CPU_STEP_SECONDS` that several threads share; a longer one has more in proportion."""
 SLOW_STEPS = 2
 """Threads share a model's steps where one alone takes longer than so many steps for the fewest tokens."""
-MAX_STEP_TOKENS = 16_384
+MAX_STEP_TOKENS = 4096
+"""A larger step is no faster, and what it works on has to be held."""
 BRIEF_STEPS = 2
 """So many steps' tokens one may have where it holds requests that fit into a step whole."""
 _WEIGHT = 0.1

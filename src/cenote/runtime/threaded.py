@@ -23,9 +23,6 @@ from cenote.runtime.device import CpuDevice
 from cenote.runtime.request import Piece, Results
 from cenote.runtime.runner import InFlight, ModelRunner
 
-MIN_SHARED_TOKENS = 48
-"""A shorter text takes as long on all threads as on one: reading the weights is most of its time."""
-
 StepResults = list[Results | CenoteError]
 _Job = tuple[Callable[[], StepResults], Future[StepResults]]
 
@@ -62,10 +59,8 @@ class ThreadedRunner(ModelRunner):
         return _Running(future)
 
     def launch_alone(self, pieces: Many[Piece]) -> InFlight:
-        """Run a longer text on the calling thread, with all compute threads."""
-        if len(pieces) == 1 and len(pieces[0]) >= MIN_SHARED_TOKENS:
-            return super().launch(pieces)
-        return self.launch(pieces)
+        """Run a single text on the calling thread, with all compute threads; several are shares for as many threads."""
+        return super().launch(pieces) if len(pieces) == 1 else self.launch(pieces)
 
 
 @dataclass(frozen=True, slots=True)

@@ -10,6 +10,9 @@ from cenote.params import InputType
 
 TruncationSide = Literal["left", "right"]
 PairTruncation = Literal["longest_first", "only_second"]
+_INPUT_TYPES: tuple[str, ...] = get_args(InputType)
+_TRUNCATION_SIDES: tuple[str, ...] = get_args(TruncationSide)
+_PAIR_TRUNCATIONS: tuple[str, ...] = get_args(PairTruncation)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -34,8 +37,8 @@ class EncodeOptions:
     param: str = "texts"
 
     def __post_init__(self) -> None:
-        _one_of("input_type", self.input_type, get_args(InputType))
-        _one_of("truncation_side", self.truncation_side, get_args(TruncationSide))
+        _one_of("input_type", self.input_type, _INPUT_TYPES)
+        _one_of("truncation_side", self.truncation_side, _TRUNCATION_SIDES)
         _text("prompt", self.prompt)
         _text("prompt_name", self.prompt_name)
         _positive("max_length", self.max_length)
@@ -63,8 +66,8 @@ class PairOptions:
     document_param: str = "documents"
 
     def __post_init__(self) -> None:
-        _one_of("truncation", self.truncation, get_args(PairTruncation))
-        _one_of("truncation_side", self.truncation_side, get_args(TruncationSide))
+        _one_of("truncation", self.truncation, _PAIR_TRUNCATIONS)
+        _one_of("truncation_side", self.truncation_side, _TRUNCATION_SIDES)
         for name in ("instruction", "prompt", "prompt_name"):
             _text(name, getattr(self, name))
         for name in ("max_length", "max_query_tokens", "max_document_tokens"):
@@ -85,7 +88,7 @@ class ChatOptions:
     param: str = "messages"
 
     def __post_init__(self) -> None:
-        _one_of("truncation_side", self.truncation_side, get_args(TruncationSide))
+        _one_of("truncation_side", self.truncation_side, _TRUNCATION_SIDES)
         _positive("max_length", self.max_length)
         if self.add_generation_prompt and self.continue_final_message:
             raise InputError(
