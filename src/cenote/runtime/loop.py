@@ -16,38 +16,18 @@ import weakref
 from collections import deque
 from collections.abc import Callable
 from concurrent.futures import Future
-from dataclasses import dataclass
 from typing import TypeVar
 
-from cenote.errors import CenoteError, DeviceMemoryError, EngineClosedError, EngineError
+from cenote.errors import CenoteError, EngineClosedError
 from cenote.runtime.lane import Lane
 from cenote.runtime.load import Load
-from cenote.runtime.memory import is_out_of_memory
-from cenote.runtime.request import Piece, Request
-from cenote.runtime.runner import InFlight, batch_order
-from cenote.runtime.scheduler import Take
+from cenote.runtime.request import Request
+from cenote.runtime.runner import batch_order
+from cenote.runtime.step import Part, Step, explain, part_of, smaller_steps
 
 T = TypeVar("T")
 
 logger = logging.getLogger(__name__)
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
-class _Part:
-    """One piece of a step: of which request it is, and of which of its sequences."""
-
-    request: Request
-    position: int
-    piece: Piece
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
-class _Step:
-    lane: Lane
-    parts: list[_Part]
-    in_flight: InFlight
-    launched: float
-    number: int
 
 
 class Loop:
@@ -59,7 +39,7 @@ class Loop:
         self._wake = threading.Condition()
         self._closing = False
         self._death: BaseException | None = None
-        self._flying: deque[_Step] = deque()
+        self._flying: deque[Step] = deque()
         self._busy: dict[int, tuple[Lane, float]] = {}
         """the steps that were begun and are not finished, and since when"""
         self._numbers = itertools.count()
@@ -199,7 +179,7 @@ class Loop:
             self._run_calls()
             return self._ready_lane()
 
-    def _next_ended(self) -> _Step | None:
+    def _next_ended(self) -> Step | None:
         """Return a step that has ended, or the oldest one of a device, which has to be waited for; else None."""
         return next((step for step in self._flying if step.in_flight.ended is not False), None)
 
@@ -249,7 +229,7 @@ class Loop:
                 self._wake.acquire()
             del function, future  # may hold a model, and the thread may wait for long now
 
-    def _launch(self, lane: Lane) -> _Step | None:
+    def _launch(self, lane: Lane) -> Step | None:
         parts, is_alone = self._take(lane)
         if not parts:
             return None
@@ -262,7 +242,7 @@ class Loop:
             self._isolate(lane, parts, error)
             return None
 
-    def _take(self, lane: Lane) -> tuple[list[_Part], bool]:
+    def _take(self, lane: Lane) -> tuple[list[Part], bool]:
         """Return the next step of a lane, and whether it may have the device to itself: nothing else runs or waits,
         and what comes need not wait for long.
         """
@@ -270,9 +250,9 @@ class Loop:
             flying = self._num_flying()
             takes = lane.take(max(1, lane.runner.num_workers - flying))
             is_alone = not flying and not any(other.ready for other in self._lanes) and lane.is_brief(takes)
-        return sorted(map(_part, takes), key=lambda part: batch_order(part.piece)), is_alone
+        return sorted(map(part_of, takes), key=lambda part: batch_order(part.piece)), is_alone
 
-    def _start(self, lane: Lane, parts: list[_Part], is_alone: bool = False) -> _Step:
+    def _start(self, lane: Lane, parts: list[Part], is_alone: bool = False) -> Step:
         pieces = [part.piece for part in parts]
         number, launched = next(self._numbers), time.monotonic()
         self._busy[number] = (lane, launched)
@@ -282,13 +262,13 @@ class Loop:
             del self._busy[number]
             raise
         in_flight.when_ended(self._notify)
-        return _Step(lane=lane, parts=parts, in_flight=in_flight, launched=launched, number=number)
+        return Step(lane=lane, parts=parts, in_flight=in_flight, launched=launched, number=number)
 
     def _notify(self) -> None:
         with self._wake:
             self._wake.notify()
 
-    def _finish(self, step: _Step) -> None:
+    def _finish(self, step: Step) -> None:
         try:
             results = step.in_flight.result()
         except Exception as error:  # noqa: BLE001 - the boundary of the loop
@@ -310,11 +290,11 @@ class Loop:
         with self._wake:
             lane.held.discard(request)
 
-    def _isolate(self, lane: Lane, parts: list[_Part], error: Exception) -> None:
+    def _isolate(self, lane: Lane, parts: list[Part], error: Exception) -> None:
         """Run a failed step again in smaller parts, down to the request, or the sequence, that is at fault."""
-        smaller = _split(parts, error)
+        smaller = smaller_steps(parts, error)
         if smaller is None:
-            self._fail(lane, parts[0].request, _explain(error))
+            self._fail(lane, parts[0].request, explain(error))
             return
         for few in smaller:
             if few[0].request.future.done():
@@ -353,33 +333,3 @@ def _died(error: BaseException) -> EngineClosedError:
     dead = EngineClosedError(f"the engine's loop died of {type(error).__name__}")
     dead.__cause__ = error
     return dead
-
-
-def _part(take: Take) -> _Part:
-    piece = take.request.piece(take.position, take.start, take.stop)
-    return _Part(request=take.request, position=take.position, piece=piece)
-
-
-def _split(parts: list[_Part], error: Exception) -> list[list[_Part]] | None:
-    """Return the parts to try again, or None where one request is found to be at fault."""
-    by_request: dict[int, list[_Part]] = {}
-    for part in parts:
-        by_request.setdefault(id(part.request), []).append(part)
-    if len(by_request) > 1:
-        return list(by_request.values())
-    if is_out_of_memory(error) and len(parts) > 1:
-        middle = len(parts) // 2
-        return [parts[:middle], parts[middle:]]
-    return None
-
-
-def _explain(error: Exception) -> CenoteError:
-    if isinstance(error, CenoteError):
-        return error
-    if is_out_of_memory(error):
-        return DeviceMemoryError(
-            "the device ran out of memory for this request: send shorter texts or lower max_length"
-        )
-    failure = EngineError(f"the model failed on this request: {error}")
-    failure.__cause__ = error
-    return failure
