@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import statistics
 from pathlib import Path
 from typing import Any
 
@@ -12,13 +13,16 @@ def print_offline(result: dict[str, Any]) -> None:
     """Print a Markdown table for each corpus."""
     limit = result["matrix_multiply_tokens_per_second"]
     for corpus, rows in result["corpora"].items():
-        peers = [row["tokens_per_second"] for name, row in rows["contestants"].items() if _is_fp32_peer(name)]
+        peers = [row for name, row in rows["contestants"].items() if _is_fp32_peer(name)]
+        best = max(peers, key=lambda row: int(row["tokens_per_second"]), default=None)
         print(f"\n{corpus}: {rows['texts']} texts, {rows['tokens']:,} tokens\n")
-        print("| | tokens/s | of the best fp32 peer | of the matrix multiplies | mean cosine | smallest cosine |")
+        print(
+            "| | tokens/s | of the best fp32 peer, by rounds | of the matrix multiplies | mean cosine | smallest cosine |"
+        )
         print("|---|---:|---:|---:|---:|---:|")
         for name, row in rows["contestants"].items():
             speed = row["tokens_per_second"]
-            share = f"{speed / max(peers):.2f}" if peers else "-"
+            share = "-" if best is None else _share(best["seconds"], row["seconds"])
             cosines = " | ".join(_cosine(row[key]) for key in ("mean_cosine", "smallest_cosine"))
             print(f"| {name} | {speed:,} | {share} | {speed / limit:.0%} | {cosines} |")
     _print_left_out(result)
@@ -38,6 +42,12 @@ def print_online(result: dict[str, Any]) -> None:
 def _print_left_out(result: dict[str, Any]) -> None:
     for name, reason in result["left_out"].items():
         print(f"left out: {name}: {reason}")
+
+
+def _share(theirs: list[float], own: list[float]) -> str:
+    """Return how many times as fast the second is: round by round the median, the smallest and the largest."""
+    shares = [each / seconds for each, seconds in zip(theirs, own, strict=True)]
+    return f"{statistics.median(shares):.2f} [{min(shares):.2f}, {max(shares):.2f}]"
 
 
 def _cosine(value: float | None) -> str:

@@ -81,7 +81,7 @@ class Lane:
         return takes
 
     def is_brief(self, takes: Many[Take]) -> bool:
-        """Whether all workers together run a step in little more time than each takes for one of its own."""
+        """Whether all workers together run a step within the time of `BRIEF_STEPS` of their own."""
         return sum(take.num_tokens for take in takes) <= BRIEF_STEPS * self.step_tokens * self.runner.num_workers
 
     def forget(self, request: Request) -> None:
