@@ -16,9 +16,7 @@ def print_offline(result: dict[str, Any]) -> None:
         peers = [row for name, row in rows["contestants"].items() if _is_fp32_peer(name)]
         best = max(peers, key=lambda row: int(row["tokens_per_second"]), default=None)
         print(f"\n{corpus}: {rows['texts']} texts, {rows['tokens']:,} tokens\n")
-        print(
-            "| | tokens/s | of the best fp32 peer, by rounds | of the matrix multiplies | mean cosine | smallest cosine |"
-        )
+        print("| | tokens/s | of the best fp32 peer | of the matrix multiplies | mean cosine | smallest cosine |")
         print("|---|---:|---:|---:|---:|---:|")
         for name, row in rows["contestants"].items():
             speed = row["tokens_per_second"]
