@@ -1,10 +1,10 @@
 """Cenote against what people would pick instead: the same texts, threads and machine, in one run.
 
 Offline every contestant is a process of its own that waits for its turn; the rounds go around, so that a busy moment
-of the machine hits all alike. Online each server in turn gets the same load. Every vector is compared with
+of the machine hits all alike. Online all servers are up, and each in turn gets the same load, single texts in rounds,
+too. Every vector is compared with
 sentence-transformers in float32. A contestant that cannot run a model, or fails, is named in the result with the
-reason, and the others go on. Results are written after each corpus and each server, so that a run that is ended keeps
-what it has measured.
+reason, and the others go on. Results are written as they come, so that a run that is ended keeps what it has measured.
 """
 
 from __future__ import annotations
@@ -175,7 +175,7 @@ def parse_arguments() -> argparse.Namespace:
         default=512,
         help="texts of the mixed corpus; of the others so many that each has about as many tokens",
     )
-    parser.add_argument("--rounds", type=int, default=5)
+    parser.add_argument("--rounds", type=int, default=5, help="of each corpus, and of single texts at the servers")
     parser.add_argument("--threads", type=int, default=2)
     parser.add_argument("--clients", type=int, nargs="*", default=[1, 16, 32, 64], help="none: leave the servers out")
     parser.add_argument("--seconds", type=float, default=8.0, help="length of each measurement of a server")
@@ -198,7 +198,7 @@ def main() -> None:
         offline = facts | {"rounds": options.rounds, "matrix_multiply_tokens_per_second": limit, "left_out": {}}
         record("offline", offline, "corpora", compare_offline(options, names, offline["left_out"]))
     if options.clients:
-        online = facts | {"seconds": options.seconds, "left_out": {}}
+        online = facts | {"rounds": options.rounds, "seconds": options.seconds, "left_out": {}}
         record("online", online, "servers", compare_online(options, names, online["left_out"]))
 
 

@@ -1,6 +1,6 @@
-"""The servers of the comparison: each is started, loaded by the same generator, and stopped, one after another.
+"""The servers of the comparison: all are started, and loaded in turn by the same generator.
 
-Answers count that come within the measured time. Where a server is too slow for that, it is made longer, up to a limit;
+Single texts are measured in rounds, so that a busy moment of the machine hits all alike. Answers count that come within the measured time. Where a server is too slow for that, it is made longer, up to a limit;
 a request that is not answered within the generator's own limit has failed.
 """
 
@@ -9,11 +9,12 @@ from __future__ import annotations
 import argparse
 import json
 import os
+import statistics
 import sys
 import urllib.request
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import suppress
+from contextlib import ExitStack, suppress
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -76,34 +77,52 @@ def compare_online(
 ) -> Iterator[tuple[str, dict[str, Any]]]:
     """Yield each server with its figures by number of clients, in single texts and in batches, and beside bulk.
 
-    `left_out` gets why servers were left out, by their names.
+    A server comes again with each figure that is added. `left_out` gets why servers were left out, by their names.
     """
-    for name in servers(options, 0):
-        if name in names:
-            server = servers(options, free_port())[name]
-            try:
-                with running(server) as process:
-                    figures = {"ready_seconds": round(process.ready_seconds, 1), **_measure(server, options)}
-                yield name, figures
-            except ServerStartError as error:
-                assert server.log is not None
-                left_out[name] = f"{error}: {last_words(server.log)}"
-
-
-def _measure(server: Server, options: argparse.Namespace) -> dict[str, Any]:
     texts = make_texts("query", 512)
-    batches = [texts[start : start + BATCH] for start in range(0, len(texts), BATCH)]
-    single = _load(server, [[text] for text in texts], options)
-    figures: dict[str, dict[str, Any]] = {"single": {}, "batch": {}}
-    for clients in options.clients:
-        figures["single"][str(clients)] = _figures(_run(server, replace(single, num_clients=clients)), 1)
-    for clients in options.clients:
-        seconds = _seconds(options, clients, figures["single"][str(clients)]["texts_per_second"])
-        load = replace(_load(server, batches, options), num_clients=clients, seconds=seconds)
-        figures["batch"][str(clients)] = _figures(_run(server, load), BATCH)
-    speed = max(row["texts_per_second"] for row in figures["single"].values())
-    seconds = _seconds(options, BULK_IN_BATCHES, speed)
-    return {**figures, "beside_bulk": _beside_bulk(replace(single, seconds=seconds))}
+    with ExitStack() as stack:
+        up, figures = {}, {}
+        for name in servers(options, 0):
+            if name in names:
+                server = servers(options, free_port())[name]
+                try:
+                    process = stack.enter_context(running(server))
+                except ServerStartError as error:
+                    assert server.log is not None
+                    left_out[name] = f"{error}: {last_words(server.log)}"
+                    continue
+                up[name] = server
+                figures[name] = {"ready_seconds": round(process.ready_seconds, 1), "single": {}, "batch": {}}
+        for clients in options.clients:
+            for name, loads in _rounds(up, texts, clients, options).items():
+                figures[name]["single"][str(clients)] = _figures(loads, 1)
+                yield name, figures[name]
+        for clients in options.clients:
+            for name, server in up.items():
+                seconds = _seconds(options, clients, figures[name]["single"][str(clients)]["texts_per_second"])
+                batches = [texts[start : start + BATCH] for start in range(0, len(texts), BATCH)]
+                load = replace(_load(server, batches, options), num_clients=clients, seconds=seconds)
+                figures[name]["batch"][str(clients)] = _figures([_run(server, load)], BATCH)
+                yield name, figures[name]
+        for name, server in up.items():
+            speed = max(row["texts_per_second"] for row in figures[name]["single"].values())
+            seconds = _seconds(options, BULK_IN_BATCHES, speed)
+            load = replace(_load(server, [[text] for text in texts], options), seconds=seconds)
+            figures[name]["beside_bulk"] = _beside_bulk(load)
+            yield name, figures[name]
+
+
+def _rounds(
+    up: dict[str, Server], texts: list[str], clients: int, options: argparse.Namespace
+) -> dict[str, list[LoadResult]]:
+    """Load the servers with single texts in turn, each round with another one first."""
+    loads: dict[str, list[LoadResult]] = {name: [] for name in up}
+    for number in range(options.rounds):
+        first = number % max(1, len(up))
+        for name in [*up][first:] + [*up][:first]:
+            load = _load(up[name], [[text] for text in texts], options)
+            loads[name].append(_run(up[name], replace(load, num_clients=clients)))
+    return loads
 
 
 def _seconds(options: argparse.Namespace, clients: int, texts_per_second: float) -> float:
@@ -126,7 +145,7 @@ def _beside_bulk(single: Load) -> dict[str, Any]:
     body = json.dumps({"model": NAME, "input": make_texts("mixed", BULK_TEXTS), "encoding_format": "float"}).encode()
     with ThreadPoolExecutor(1) as thread:
         bulk = thread.submit(run_load, replace(single, bodies=[body], seconds=single.seconds + 2))
-        figures = _figures(run_load(replace(single, num_clients=4)), 1)
+        figures = _figures([run_load(replace(single, num_clients=4))], 1)
     return figures | {"bulk_jobs_answered": len(bulk.result().answered)}
 
 
@@ -137,17 +156,25 @@ def _load(server: Server, inputs: list[list[str]], options: argparse.Namespace) 
     )
 
 
-def _figures(load: LoadResult, texts_in_each: int) -> dict[str, Any]:
-    """Return what is reported; without any answer the latencies are None."""
-    p50, p99 = (round(load.percentile(percent) * 1000, 1) if load.latencies else None for percent in (50, 99))
+def _figures(loads: list[LoadResult], texts_in_each: int) -> dict[str, Any]:
+    """Return what is reported: medians over the rounds; without any answer the latencies are None."""
+    speed = statistics.median(load.requests_per_second for load in loads)
+    answered = [load for load in loads if load.latencies]
+    p50, p99 = (
+        round(statistics.median(load.percentile(percent) for load in answered) * 1000, 1) if answered else None
+        for percent in (50, 99)
+    )
     return {
-        "seconds": round(load.seconds, 1),
-        "answered": len(load.answered),
-        "requests_per_second": round(load.requests_per_second, 1),
-        "texts_per_second": round(load.requests_per_second * texts_in_each, 1),
+        "seconds": round(sum(load.seconds for load in loads), 1),
+        "answered": sum(len(load.answered) for load in loads),
+        "requests_per_second": round(speed, 1),
+        "rounds": [round(load.requests_per_second, 1) for load in loads],
+        "texts_per_second": round(speed * texts_in_each, 1),
         "p50_ms": p50,
         "p99_ms": p99,
-        "failed": load.num_failed,
-        "first_failure": load.first_failure,
-        "generator_cpu_share_of_one_core": round(load.cpu_seconds / load.seconds, 3),
+        "failed": sum(load.num_failed for load in loads),
+        "first_failure": next((load.first_failure for load in loads if load.first_failure), None),
+        "generator_cpu_share_of_one_core": round(
+            sum(load.cpu_seconds for load in loads) / sum(load.seconds for load in loads), 3
+        ),
     }
