@@ -1,10 +1,10 @@
 """Cenote against what people would pick instead: the same texts, threads and machine, in one run.
 
 Offline every contestant is a process of its own that waits for its turn; the rounds go around, so that a busy moment
-of the machine hits all alike. Online all servers are up, and each in turn gets the same load, single texts in rounds,
-too. Every vector is compared with
-sentence-transformers in float32. A contestant that cannot run a model, or fails, is named in the result with the
-reason, and the others go on. Results are written as they come, so that a run that is ended keeps what it has measured.
+of the machine hits all alike. Online all servers are up, and each in turn gets the same load, single texts in rounds.
+Every vector is compared with sentence-transformers in float32. A contestant that cannot run a model, or fails, is named
+in the result with the reason, and the others go on. Results are written as they come, so that a run that is ended keeps
+what it has measured.
 """
 
 from __future__ import annotations

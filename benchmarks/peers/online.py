@@ -1,7 +1,8 @@
 """The servers of the comparison: all are started, and loaded in turn by the same generator.
 
-Single texts are measured in rounds, so that a busy moment of the machine hits all alike. Answers count that come within the measured time. Where a server is too slow for that, it is made longer, up to a limit;
-a request that is not answered within the generator's own limit has failed.
+Single texts are measured in rounds, so that a busy moment of the machine hits all alike. Answers count that come within
+the measured time. Where a server is too slow for that, it is made longer, up to a limit; a request that is not answered
+within the generator's own limit has failed.
 """
 
 from __future__ import annotations
@@ -81,7 +82,8 @@ def compare_online(
     """
     texts = make_texts("query", 512)
     with ExitStack() as stack:
-        up, figures = {}, {}
+        up: dict[str, Server] = {}
+        figures: dict[str, dict[str, Any]] = {}
         for name in servers(options, 0):
             if name in names:
                 server = servers(options, free_port())[name]

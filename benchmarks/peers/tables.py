@@ -58,7 +58,8 @@ def _latencies(figures: dict[str, Any]) -> str:
         return f"nothing answered within {figures['seconds']:.0f} s{failed}"
     speed, p50, p99 = (figures[key] for key in ("requests_per_second", "p50_ms", "p99_ms"))
     rounds = f" [{min(figures['rounds'])}, {max(figures['rounds'])}]" if len(figures["rounds"]) > 1 else ""
-    return f"{speed}{rounds} requests/s, p50 {p50} ms, p99 {p99} ms, {figures['answered']} in {figures['seconds']:.0f} s{failed}"
+    times = f"p50 {p50} ms, p99 {p99} ms, {figures['answered']} in {figures['seconds']:.0f} s"
+    return f"{speed}{rounds} requests/s, {times}{failed}"
 
 
 def _is_fp32_peer(name: str) -> bool:
