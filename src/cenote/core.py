@@ -32,7 +32,7 @@ from cenote.runtime.memory import check_step_memory, free_memory, measure_step_m
 from cenote.runtime.pace import CPU_STEP_SECONDS, Pace
 from cenote.runtime.request import Answer, Request, Sequence
 from cenote.runtime.runner import ModelRunner, with_updates
-from cenote.runtime.threaded import ThreadedRunner
+from cenote.runtime.threaded import INT8_SHARED_TOKENS, ThreadedRunner
 from cenote.runtime.warmup import measure_pace, warm_up
 from cenote.text.encoder import TextEncoder
 from cenote.text.tokenized import TokenizedText
@@ -186,7 +186,8 @@ def _load(
     pooler = build_pooler(spec, loaded, any_dimensions=options.any_dimensions)
     num_threads = options.threads or torch.get_num_threads()
     if isinstance(device, CpuDevice) and num_threads > 1:
-        return ThreadedRunner(loaded, pooler, device, num_threads), decisions
+        least_shared = INT8_SHARED_TOKENS if decisions.dtype == "int8" else 1
+        return ThreadedRunner(loaded, pooler, device, num_threads, least_shared), decisions
     return ModelRunner(loaded, pooler, device), decisions
 
 

@@ -35,11 +35,12 @@ def piece(length: int, seed: int = 0) -> Piece:
     return Piece(sequence=Sequence(token_ids=ids, params=EMBED, num_keys=length), stop=length)  # type: ignore[arg-type]
 
 
-def runners(folder: Path) -> tuple[ModelRunner, ThreadedRunner]:
+def runners(folder: Path, least_shared_tokens: int = 1) -> tuple[ModelRunner, ThreadedRunner]:
     spec = read_checkpoint(folder, pooling="mean")
     model = load_model(spec, dtype=torch.float32, device=torch.device("cpu"))
     pooler = build_pooler(spec, model, any_dimensions=False)
-    return ModelRunner(model, pooler, CpuDevice()), ThreadedRunner(model, pooler, CpuDevice(), NUM_THREADS)
+    threaded = ThreadedRunner(model, pooler, CpuDevice(), NUM_THREADS, least_shared_tokens)
+    return ModelRunner(model, pooler, CpuDevice()), threaded
 
 
 @pytest.fixture
@@ -83,12 +84,14 @@ def test_steps_run_at_the_same_time_each_on_one_thread(checkpoint: CheckpointFac
 
 @pytest.mark.usefixtures("several_threads")
 @pytest.mark.parametrize(
-    ("lengths", "is_shared"),
-    [([5], True), ([50], True), ([50, 50], False)],
-    ids=["short", "long", "several"],
+    ("lengths", "least", "is_shared"),
+    [([5], 1, True), ([50], 50, True), ([50], 51, False), ([50, 50], 1, False)],
+    ids=["short", "long enough", "too short", "several"],
 )
-def test_a_text_alone_takes_all_threads(lengths: list[int], is_shared: bool, checkpoint: CheckpointFactory) -> None:
-    _, threaded = runners(checkpoint("bert"))
+def test_a_text_alone_takes_all_threads(
+    lengths: list[int], least: int, is_shared: bool, checkpoint: CheckpointFactory
+) -> None:
+    _, threaded = runners(checkpoint("bert"), least)
     seen: list[tuple[bool, int]] = []
 
     def hook(*_: object) -> None:
