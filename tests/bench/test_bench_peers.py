@@ -17,7 +17,7 @@ import report
 from bench_peers import compare_offline, matrix_multiply_tokens, num_texts
 from cenote.bench import connection
 from cenote.bench.corpora import CORPORA
-from cenote.bench.load import Load, run_load
+from cenote.bench.load import Load, LoadResult, run_load
 from fetch_models import ensure
 from peers import contestants, online, tables
 from peers.contestants import ContestantError, Worker, export_all, last_words
@@ -126,11 +126,25 @@ def test_a_measurement_without_an_answer_says_so(
     monkeypatch.setattr(connection, "ANSWER_TIMEOUT_SECONDS", 2.0)
     with socket.create_server(("127.0.0.1", 0)) as silent:
         load = Load(host="127.0.0.1", port=silent.getsockname()[1], path="/", bodies=[b"{}"], seconds=0.6)
-        figures = online._figures(run_load(load), 1)
+        figures = online._figures([run_load(load), run_load(load)], 1)
     assert (figures["answered"], figures["p50_ms"]) == (0, None)
     row = {"single": {"1": figures}, "batch": {}, "beside_bulk": figures, "ready_seconds": 1.0}
     tables.print_online({"servers": {"silent": row}, "left_out": {}})
     assert "single silent, 1 clients: nothing answered within 1 s" in capsys.readouterr().out
+
+
+def test_of_several_rounds_the_median_is_given_with_each(capsys: pytest.CaptureFixture[str]) -> None:
+    rounds = [
+        LoadResult(seconds=2.0, latencies=[seconds] * number, answered=[0] * number)
+        for number, seconds in ((40, 0.1), (20, 0.3), (60, 0.2))
+    ]
+    figures = online._figures(rounds, 32)
+    assert (figures["requests_per_second"], figures["texts_per_second"]) == (20.0, 640.0)
+    assert figures["rounds"] == [20.0, 10.0, 30.0]
+    assert (figures["p50_ms"], figures["p99_ms"], figures["answered"], figures["seconds"]) == (200.0, 200.0, 120, 6.0)
+    row = {"single": {"16": figures}, "batch": {}, "beside_bulk": figures, "ready_seconds": 1.0}
+    tables.print_online({"servers": {"fast": row}, "left_out": {}})
+    assert "single fast, 16 clients: 20.0 [10.0, 30.0] requests/s, p50 200.0 ms" in capsys.readouterr().out
 
 
 def test_a_contestant_that_ends_is_named_with_its_log(tmp_path: Path) -> None:
