@@ -27,7 +27,7 @@ import numpy.typing as npt
 import torch
 
 from cenote.bench.corpora import CORPORA, make_texts
-from peers.contestants import OFFLINE, REFERENCE, ContestantError, Worker, export_all, max_tokens
+from peers.contestants import OFFLINE, REFERENCE, ContestantError, Worker, export_all, in_turn, max_tokens
 from peers.environments import PEERS, REPOSITORY, install
 from peers.online import compare_online
 from peers.tables import plot_offline, plot_online, print_offline, print_online
@@ -82,8 +82,7 @@ class Contest:
             vectors[worker.name] = np.load(path.with_suffix(".npy"))
 
         for number in range(self.options.rounds):
-            first = number % max(1, len(self.workers))
-            for worker in self.workers[first:] + self.workers[:first]:
+            for worker in in_turn(self.workers, number):
                 self.let(worker, measure)
         num_tokens = _num_tokens(self.options.model, texts)
         rows = {worker.name: _row(worker, vectors, num_tokens) for worker in self.workers}

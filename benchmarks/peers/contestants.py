@@ -13,10 +13,12 @@ import sys
 import tempfile
 from contextlib import suppress
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 from cenote.bench.corpora import make_texts
 from peers.environments import ROOT, install
+
+T = TypeVar("T")
 
 OFFLINE = {
     "cenote": None,
@@ -46,6 +48,12 @@ EXPORT = Path(__file__).with_name("export.py")
 
 class ContestantError(Exception):
     """A contestant cannot go on; the message says why."""
+
+
+def in_turn(contestants: list[T], number: int) -> list[T]:
+    """Return the contestants in the order of a round: each round begins with another one."""
+    first = number % max(1, len(contestants))
+    return contestants[first:] + contestants[:first]
 
 
 def last_words(log: Path) -> str:

@@ -22,9 +22,9 @@ from typing import Any
 
 from cenote.bench.corpora import make_texts
 from cenote.bench.load import Load, LoadResult, run_load
-from peers.contestants import last_words, logs, max_tokens
+from peers.contestants import in_turn, last_words, logs, max_tokens
 from peers.environments import python_of
-from server_process import HOST, Server, ServerStartError, free_port, running
+from server_process import HOST, Running, Server, ServerStartError, free_port, running
 
 NAME = "model"
 BATCH = 32
@@ -81,50 +81,50 @@ def compare_online(
     A server comes again with each figure that is added. `left_out` gets why servers were left out, by their names.
     """
     texts = make_texts("query", 512)
+    batches = [texts[start : start + BATCH] for start in range(0, len(texts), BATCH)]
     with ExitStack() as stack:
-        up: dict[str, Server] = {}
-        figures: dict[str, dict[str, Any]] = {}
-        for name in servers(options, 0):
-            if name in names:
-                server = servers(options, free_port())[name]
-                try:
-                    process = stack.enter_context(running(server))
-                except ServerStartError as error:
-                    assert server.log is not None
-                    left_out[name] = f"{error}: {last_words(server.log)}"
-                    continue
-                up[name] = server
-                figures[name] = {"ready_seconds": round(process.ready_seconds, 1), "single": {}, "batch": {}}
+        up = _start(options, names, left_out, stack)
+        single = {name: _load(each.server, [[text] for text in texts], options) for name, each in up.items()}
+        batch = {name: _load(each.server, batches, options) for name, each in up.items()}
+        figures: dict[str, dict[str, Any]] = {
+            name: {"ready_seconds": round(each.ready_seconds, 1), "single": {}, "batch": {}}
+            for name, each in up.items()
+        }
         for clients in options.clients:
-            for name, loads in _rounds(up, texts, clients, options).items():
-                figures[name]["single"][str(clients)] = _figures(loads, 1)
+            loads: dict[str, list[LoadResult]] = {name: [] for name in up}
+            for number in range(options.rounds):
+                for name in in_turn(list(up), number):
+                    loads[name].append(_run(up[name].server, replace(single[name], num_clients=clients)))
+            for name in up:
+                figures[name]["single"][str(clients)] = _figures(loads[name], 1)
                 yield name, figures[name]
         for clients in options.clients:
-            for name, server in up.items():
+            for name, each in up.items():
                 seconds = _seconds(options, clients, figures[name]["single"][str(clients)]["texts_per_second"])
-                batches = [texts[start : start + BATCH] for start in range(0, len(texts), BATCH)]
-                load = replace(_load(server, batches, options), num_clients=clients, seconds=seconds)
-                figures[name]["batch"][str(clients)] = _figures([_run(server, load)], BATCH)
+                load = replace(batch[name], num_clients=clients, seconds=seconds)
+                figures[name]["batch"][str(clients)] = _figures([_run(each.server, load)], BATCH)
                 yield name, figures[name]
-        for name, server in up.items():
+        for name in up:
             speed = max(row["texts_per_second"] for row in figures[name]["single"].values())
             seconds = _seconds(options, BULK_IN_BATCHES, speed)
-            load = replace(_load(server, [[text] for text in texts], options), seconds=seconds)
-            figures[name]["beside_bulk"] = _beside_bulk(load)
+            figures[name]["beside_bulk"] = _beside_bulk(replace(single[name], seconds=seconds))
             yield name, figures[name]
 
 
-def _rounds(
-    up: dict[str, Server], texts: list[str], clients: int, options: argparse.Namespace
-) -> dict[str, list[LoadResult]]:
-    """Load the servers with single texts in turn, each round with another one first."""
-    loads: dict[str, list[LoadResult]] = {name: [] for name in up}
-    for number in range(options.rounds):
-        first = number % max(1, len(up))
-        for name in [*up][first:] + [*up][:first]:
-            load = _load(up[name], [[text] for text in texts], options)
-            loads[name].append(_run(up[name], replace(load, num_clients=clients)))
-    return loads
+def _start(
+    options: argparse.Namespace, names: list[str], left_out: dict[str, str], stack: ExitStack
+) -> dict[str, Running]:
+    """Start the servers and return those that answer; the others are left out."""
+    up = {}
+    for name in servers(options, 0):
+        if name in names:
+            server = servers(options, free_port())[name]
+            try:
+                up[name] = stack.enter_context(running(server))
+            except ServerStartError as error:
+                assert server.log is not None
+                left_out[name] = f"{error}: {last_words(server.log)}"
+    return up
 
 
 def _seconds(options: argparse.Namespace, clients: int, texts_per_second: float) -> float:
