@@ -21,6 +21,7 @@ from cenote.models.attention import attend
 from cenote.models.attention_path import AttentionPath
 from cenote.models.attention_step import AttentionStep, LayerAttention
 from cenote.models.batch import PackedBatch
+from cenote.models.int8 import Int8Linear
 from cenote.models.prepacked import PrepackedLinear
 
 FUSED_TYPES = frozenset({"bert", "electra", "roberta", "xlm-roberta", "camembert", "mpnet"})
@@ -128,8 +129,8 @@ def _with_rows(rows_TH: torch.Tensor, num_rows: int) -> torch.Tensor:
 
 
 def _add_linear(residual: torch.Tensor, rows: torch.Tensor, linear: nn.Module) -> torch.Tensor:
-    """Return `residual + linear(rows)`; `residual` may be overwritten."""
-    if isinstance(linear, PrepackedLinear):
+    """Return `residual + linear(rows)`; both may be overwritten."""
+    if isinstance(linear, PrepackedLinear | Int8Linear):
         return linear.add_to(residual, rows)
     if isinstance(linear, nn.Linear):
         return residual.add_(linear.bias).addmm_(rows, linear.weight.t())
