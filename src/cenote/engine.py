@@ -18,8 +18,9 @@ import numpy as np
 from cenote import verbs
 from cenote.checkpoint.spec import ModelSpec
 from cenote.config import EngineOptions, from_keywords
-from cenote.core import Core, EngineInfo, Pending, open_core
+from cenote.core import Core, EngineInfo, Pending
 from cenote.errors import EngineClosedError, OptionError
+from cenote.opening import open_core
 from cenote.parts import PARTS_IN_FLIGHT, Whole, is_large, parts_of
 from cenote.runtime.lane import Lane
 from cenote.runtime.load import Load

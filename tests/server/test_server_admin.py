@@ -16,7 +16,7 @@ import numpy as np
 import pytest
 from running import RunningServer, ask, run_server
 
-from cenote import core
+from cenote import opening
 from cenote.config import EngineOptions, ServerOptions
 from cenote.engine import AsyncEngine
 from cenote.errors import OptionError
@@ -131,14 +131,14 @@ def test_what_cannot_be_loaded_is_said(scene: Scene, body: dict[str, Any], word:
 
 
 def test_others_are_served_while_a_model_loads(scene: Scene, monkeypatch: pytest.MonkeyPatch) -> None:
-    load_model, has_begun, may_load = core.load_model, threading.Event(), threading.Event()
+    load_model, has_begun, may_load = opening.load_model, threading.Event(), threading.Event()
 
     def slow(*args: Any, **keywords: Any) -> Any:
         has_begun.set()
         assert may_load.wait(PATIENCE_SECONDS)
         return load_model(*args, **keywords)
 
-    monkeypatch.setattr(core, "load_model", slow)
+    monkeypatch.setattr(opening, "load_model", slow)
     with ThreadPoolExecutor(1) as threads:
         loading = threads.submit(scene.load)
         assert has_begun.wait(PATIENCE_SECONDS)
@@ -152,14 +152,14 @@ def test_others_are_served_while_a_model_loads(scene: Scene, monkeypatch: pytest
 
 
 def test_a_client_that_leaves_does_not_stop_the_loading(scene: Scene, monkeypatch: pytest.MonkeyPatch) -> None:
-    load_model, has_begun, may_load = core.load_model, threading.Event(), threading.Event()
+    load_model, has_begun, may_load = opening.load_model, threading.Event(), threading.Event()
 
     def slow(*args: Any, **keywords: Any) -> Any:
         has_begun.set()
         assert may_load.wait(PATIENCE_SECONDS)
         return load_model(*args, **keywords)
 
-    monkeypatch.setattr(core, "load_model", slow)
+    monkeypatch.setattr(opening, "load_model", slow)
     with httpx.Client(base_url=scene.server.url, timeout=0.5) as leaving, pytest.raises(httpx.ReadTimeout):
         leaving.post("/admin/models", json={"model": str(scene.folders["fixed"]), "name": "other"}, headers=KEY)
     assert has_begun.wait(PATIENCE_SECONDS)
