@@ -33,7 +33,7 @@ def test_rows_are_whole_numbers_to_half_a_step(seed: int, num_rows: int, size: f
     whole, scale, offset = quantize_rows(rows)
     whole = whole.to(torch.uint8)
     assert int(whole.max()) >= 254
-    assert int(whole.min()) <= 1
+    assert int(whole.min()) == 0
     off = (offset + scale * whole - rows).abs()
     assert bool((off <= 0.501 * scale).all())
 
@@ -43,6 +43,17 @@ def test_the_extremes_of_a_row_stay_within_eight_bits(seed: int, middle: float) 
     """The smallest and the largest number may both be rounded up, or away from each other."""
     generator = torch.Generator().manual_seed(seed)
     rows = torch.rand(2000, 2, generator=generator) * 2 - 1 + middle
+    whole, scale, offset = quantize_rows(rows)
+    off = (offset + scale * whole.to(torch.uint8) - rows).abs()
+    assert bool((off <= 0.501 * scale).all())
+
+
+def test_a_smallest_number_halfway_between_two_stays_within_eight_bits() -> None:
+    """Where its own rounding goes one way and the offset's the other, it would wrap around to the largest."""
+    generator = torch.Generator().manual_seed(0)
+    size = torch.rand(20_000, 1, generator=generator, dtype=torch.float64) + 0.01
+    half = torch.randint(0, 253, (20_000, 1), generator=generator) + 0.5
+    rows = torch.cat([-half * size, (254 - half) * size], dim=1).float()
     whole, scale, offset = quantize_rows(rows)
     off = (offset + scale * whole.to(torch.uint8) - rows).abs()
     assert bool((off <= 0.501 * scale).all())

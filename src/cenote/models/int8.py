@@ -85,8 +85,9 @@ def quantize_rows(rows_NI: torch.Tensor, *, in_place: bool = False) -> tuple[tor
     smallest_N1 = rows_NI.amin(dim=1, keepdim=True).clamp_max_(0)
     largest_N1 = rows_NI.amax(dim=1, keepdim=True).clamp_min_(_SMALLEST_RANGE)
     scale_N1 = largest_N1.sub_(smallest_N1).div_(_ACTIVATION_STEPS)
-    first_N1 = smallest_N1.div_(scale_N1).round_()
-    steps_NI = torch.mul(rows_NI, scale_N1.reciprocal(), out=rows_NI if in_place else None)
+    inverse_N1 = scale_N1.reciprocal()
+    first_N1 = smallest_N1.mul_(inverse_N1).round_()  # as the rows are: a quotient may round otherwise
+    steps_NI = torch.mul(rows_NI, inverse_N1, out=rows_NI if in_place else None)
     return steps_NI.add_(_ROUNDING - first_N1).view(torch.int32), scale_N1, first_N1.mul_(scale_N1)
 
 
