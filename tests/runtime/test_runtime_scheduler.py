@@ -5,12 +5,13 @@ from __future__ import annotations
 from itertools import count
 
 import numpy as np
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from cenote.params import PoolingParams
 from cenote.runtime.request import Request, Sequence
-from cenote.runtime.scheduler import MAX_SKIPPED_STEPS, Take, admit, commit, plan
+from cenote.runtime.scheduler import MAX_SKIPPED_STEPS, Take, commit, plan
 
 BUDGET = 32
 PARAMS = {"embed": PoolingParams(task="embed")}
@@ -27,12 +28,32 @@ def make_request(sizes: list[int], *, chunkable: bool = False) -> Request:
     )
 
 
-def take_step(requests: list[Request], step: int, brief_tokens: int = 0) -> list[Take]:
-    """Plan and commit one step, and drop the requests that are scheduled whole."""
-    takes = plan(requests, BUDGET, step, brief_tokens=brief_tokens)
-    commit(takes, step)
-    requests[:] = [request for request in requests if request.num_waiting]
-    return takes
+class Queue:
+    """What waits, in the order of its arrival, and the number of the last step."""
+
+    def __init__(self) -> None:
+        self.requests: list[Request] = []
+        self.step = 0
+
+    def add(self, sizes: list[int], *, chunkable: bool = False) -> Request:
+        request = make_request(sizes, chunkable=chunkable)
+        request.last_step = self.step
+        self.requests.append(request)
+        return request
+
+    def take(self, brief_tokens: int = 0) -> list[Take]:
+        """Plan and commit one step, and drop the requests that are scheduled whole."""
+        self.step += 1
+        takes = plan(self.requests, BUDGET, self.step, brief_tokens=brief_tokens)
+        commit(takes, self.step)
+        self.requests = [request for request in self.requests if request.num_waiting]
+        return takes
+
+    def steps_until_scheduled(self, request: Request) -> int:
+        first = self.step
+        while request.num_waiting:
+            self.take()
+        return self.step - first
 
 
 @settings(max_examples=200, deadline=None)
@@ -40,18 +61,14 @@ def take_step(requests: list[Request], step: int, brief_tokens: int = 0) -> list
 def test_every_token_runs_once_in_order_and_the_budget_holds(
     asked: list[tuple[list[int], bool]], brief_tokens: int
 ) -> None:
-    requests: list[Request] = []
+    queue = Queue()
     for sizes, chunkable in asked:
-        request = make_request(sizes, chunkable=chunkable)
-        admit(request, requests, 0)
-        requests.append(request)
-    everything = {(id(request), i): len(each) for request in requests for i, each in enumerate(request.sequences)}
+        queue.add(sizes, chunkable=chunkable)
+    everything = {(id(request), i): len(each) for request in queue.requests for i, each in enumerate(request.sequences)}
     seen: dict[tuple[int, int], int] = {}
-    for step in count(1):
-        if not requests:
-            break
-        brief = {id(request) for request in requests if request.num_tokens_left <= BUDGET}
-        takes = take_step(requests, step, brief_tokens)
+    brief = {id(request) for request in queue.requests if request.num_tokens <= BUDGET}
+    while queue.requests:
+        takes = queue.take(brief_tokens)
         assert takes, "a step with work waiting is never empty"
         others = [take.num_tokens for take in takes if id(take.request) not in brief]
         assert sum(others) <= BUDGET or len(takes) == 1
@@ -69,72 +86,104 @@ def test_every_token_runs_once_in_order_and_the_budget_holds(
 @settings(max_examples=100, deadline=None)
 @given(st.data())
 def test_no_request_is_starved_by_newcomers(data: st.DataObject) -> None:
-    old = make_request([data.draw(st.integers(1, 50)) for _ in range(5)])
-    requests = [old]
+    queue = Queue()
+    old = queue.add([data.draw(st.integers(1, 50)) for _ in range(5)])
     for step in count(1):
         if not old.num_waiting:
             break
         for _ in range(data.draw(st.integers(0, 4))):
-            newcomer = make_request([data.draw(st.integers(1, BUDGET))])
-            admit(newcomer, requests, step - 1)
-            requests.append(newcomer)
-        take_step(requests, step)
+            queue.add([data.draw(st.integers(1, BUDGET))])
+        queue.take()
         assert step <= 5 * (MAX_SKIPPED_STEPS + 2), "a request of five texts still waits"
 
 
+@pytest.mark.parametrize(("num_jobs", "every"), [(1, MAX_SKIPPED_STEPS + 2), (4, 6), (100, 2)])
+def test_bulk_jobs_get_the_more_steps_under_queries_the_more_of_them_wait(num_jobs: int, every: int) -> None:
+    """Queries fill every step: one job gets every eighteenth all the same, a hundred get every other."""
+    queue = Queue()
+    jobs = [queue.add([8] * 200) for _ in range(num_jobs)]
+    for _ in range(180):
+        queue.add([BUDGET])
+        queue.take()
+    assert sum(job.num_tokens - job.num_tokens_left for job in jobs) == 180 // every * BUDGET
+
+
+def test_equal_bulk_jobs_end_one_after_another() -> None:
+    queue = Queue()
+    jobs = [queue.add([8] * 40) for _ in range(10)]
+    ends = [queue.step + queue.steps_until_scheduled(job) for job in jobs]
+    assert ends == [10 * (number + 1) for number in range(10)]
+
+
+@settings(max_examples=200, deadline=None)
+@given(st.lists(st.tuples(st.integers(0, 60), st.integers(5, 60)), min_size=1, max_size=12))
+def test_a_bulk_job_waits_for_no_more_than_twice_the_work_that_came_before_it(jobs: list[tuple[int, int]]) -> None:
+    """However many smaller ones come: counted in tokens, with a step more for the end of each of the older ones."""
+    arrivals = sorted(jobs)
+    queue = Queue()
+    latest: dict[Request, float] = {}
+    while arrivals or queue.requests:
+        while arrivals and (arrivals[0][0] <= queue.step or not queue.requests):
+            older = list(queue.requests)
+            job = queue.add([8] * arrivals.pop(0)[1])
+            num_tokens = job.num_tokens + sum(each.num_tokens_left for each in older)
+            latest[job] = queue.step + 2 * (num_tokens / BUDGET + len(older)) + 4
+        queue.take()
+        assert all(queue.step <= latest[job] for job in queue.requests)
+
+
+@pytest.mark.parametrize("num_larger", [1, 10])
+def test_a_smaller_bulk_job_takes_half_of_the_steps_from_larger_ones(num_larger: int) -> None:
+    queue = Queue()
+    for _ in range(num_larger):
+        queue.add([8] * 1000)
+    for _ in range(300):
+        queue.take()
+    assert queue.steps_until_scheduled(queue.add([8] * 40)) <= 2 * 10 + 2
+
+
+def test_a_large_bulk_job_takes_half_of_the_steps_from_a_stream_of_smaller_ones() -> None:
+    queue = Queue()
+    large, small = queue.add([8] * 400), queue.add([8] * 20)
+    while large.num_waiting:
+        if not small.num_waiting:
+            small = queue.add([8] * 20)
+        queue.take()
+    assert queue.step <= 2 * 100 + 2
+
+
 def test_a_short_query_does_not_wait_behind_bulk_jobs() -> None:
-    requests: list[Request] = []
+    queue = Queue()
     for _ in range(8):
-        bulk = make_request([16] * 200)
-        admit(bulk, requests, 0)
-        requests.append(bulk)
-    for step in range(20):
-        take_step(requests, step + 1)
-    query = make_request([8])
-    admit(query, requests, 20)
-    requests.append(query)
-    waited = 0
-    while query.num_waiting:
-        waited += 1
-        take_step(requests, 20 + waited)
-    assert waited <= 2
+        queue.add([16] * 200)
+    for _ in range(20):
+        queue.take()
+    assert queue.steps_until_scheduled(queue.add([8])) <= 2
 
 
 def test_queries_are_served_in_the_order_of_their_arrival() -> None:
     """Sixty clients, each of which asks again at once: those with the longer queries do not wait for all others."""
     rng = np.random.default_rng(0)
-    requests: list[Request] = []
+    queue = Queue()
     asked: dict[Request, int] = {}
     waits = []
     for step in range(1, 400):
-        while len(requests) < 60:
-            query = make_request([int(rng.integers(2, 9))])
-            admit(query, requests, step - 1)
-            requests.append(query)
-            asked[query] = step
-        waits += [1 + step - asked[take.request] for take in take_step(requests, step)]
+        while len(queue.requests) < 60:
+            asked[queue.add([int(rng.integers(2, 9))])] = step
+        waits += [1 + step - asked[take.request] for take in queue.take()]
     # 60 queries of 5 tokens in the mean are 9.4 steps of 32.
     assert max(waits) <= 14
 
 
 def test_a_long_decoder_text_does_not_hold_up_short_ones() -> None:
     """A text of a hundred steps runs in chunks; each query that comes meanwhile is in the next step but one."""
-    long = make_request([100 * BUDGET], chunkable=True)
-    requests = [long]
-    step = 0
+    queue = Queue()
+    long = queue.add([100 * BUDGET], chunkable=True)
     for _ in range(20):
-        take_step(requests, step := step + 1)
-        query = make_request([8])
-        admit(query, requests, step)
-        requests.append(query)
-        waited = 0
-        while query.num_waiting:
-            take_step(requests, step := step + 1)
-            waited += 1
-        assert waited <= 2
-    while long.num_waiting:
-        take_step(requests, step := step + 1)
-    assert step <= 150, "the long text got what the queries left"
+        queue.take()
+        assert queue.steps_until_scheduled(queue.add([8])) <= 2
+    queue.steps_until_scheduled(long)
+    assert queue.step <= 150, "the long text got what the queries left"
 
 
 def test_planning_changes_nothing() -> None:

@@ -11,7 +11,7 @@ from cenote.runtime.load import STEP_FILL_BOUNDS, STEP_SECONDS_BOUNDS, Histogram
 from cenote.runtime.pace import BRIEF_STEPS, MIN_STEP_TOKENS, Pace
 from cenote.runtime.request import Request
 from cenote.runtime.runner import ModelRunner
-from cenote.runtime.scheduler import Take, admit, commit, plan
+from cenote.runtime.scheduler import Take, commit, plan
 
 MAX_RETRY_SECONDS = 600.0
 MIN_SHARE_TOKENS = 32
@@ -49,11 +49,11 @@ class Lane:
 
         Raises `BusyError` where it does not fit beside what waits, `OversizeError` where it does not fit at all.
         """
-        self._check_room(request.num_tokens_left)
-        admit(request, list(self.waiting), self.num_steps)
+        self._check_room(request.num_tokens)
+        request.last_step = self.num_steps
         self.waiting[request] = None
         self.unanswered.add(request)
-        self.queued_tokens += request.num_tokens_left
+        self.queued_tokens += request.num_tokens
 
     @property
     def ready(self) -> bool:

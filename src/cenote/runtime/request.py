@@ -92,10 +92,9 @@ class Request:
     Where several of the caller's texts are alike, one sequence stands for them: `places` has each text's, by default
     its own.
     `order` lists the sequences by length, so that a step holds texts of like length; `next` is how many of them have
-    been scheduled whole, `progress` how many tokens of the next one, `num_tokens_left` how many tokens have not been
-    scheduled. `states` are those of chunked sequences that are not finished. `virtual_time` and `last_step` are the
-    scheduler's: the tokens served so far, counted from those of its rivals, and the number of the step that last served
-    it.
+    been scheduled whole, `progress` how many tokens of the next one, `num_tokens_left` how many of the `num_tokens`
+    have not been scheduled. `states` are those of chunked sequences that are not finished. `last_step` is the
+    scheduler's: the number of the step that last served the request, or of the last one before it came.
     """
 
     sequences: list[Sequence]
@@ -104,9 +103,9 @@ class Request:
     order: list[int] = field(init=False)
     next: int = 0
     progress: int = 0
+    num_tokens: int = field(init=False)
     num_tokens_left: int = field(init=False)
     states: dict[int, SequenceState] = field(default_factory=dict)
-    virtual_time: float = 0.0
     last_step: int = 0
     results: list[Results | None] = field(init=False)
     num_done: int = 0
@@ -117,7 +116,7 @@ class Request:
         self.order = sorted(range(len(self.sequences)), key=lambda i: len(self.sequences[i]))
         self.results = [None] * len(self.sequences)
         self.places = self.places or list(range(len(self.sequences)))
-        self.num_tokens_left = sum(map(len, self.sequences))
+        self.num_tokens = self.num_tokens_left = sum(map(len, self.sequences))
 
     @property
     def num_waiting(self) -> int:
