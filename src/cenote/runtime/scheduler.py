@@ -1,11 +1,11 @@
 """Which sequences run in the next step: a pure function of the queue.
 
 Brief requests, those that fit into a step whole, go first, in the order of their arrival: a query does not wait behind
-bulk jobs, however many they are. Of bulk jobs the one with the fewest tokens left leads in half of the steps, so that a
-small one does not wait for large ones, and the oldest in the other half, so that small ones cannot starve it. Equal
-jobs thus run one after another, where equal shares would let them all end with the last. So that queries cannot starve
-bulk jobs, the one whose turn it is goes before them if it got nothing for some steps: for fewer, the more jobs wait,
-but only in every other step.
+bulk jobs, however many they are. Of bulk jobs the one with the fewest tokens left, counted in powers of two, leads in
+half of the steps, so that a small one does not wait for large ones, and the oldest in the other half, so that small
+ones cannot starve it. Jobs of like size thus run one after another, where equal shares would let them all end with the
+last. So that queries cannot starve bulk jobs, the one whose turn it is goes before them if it got nothing for some
+steps: for fewer, the more jobs wait, but only in every other step.
 """
 
 from __future__ import annotations
@@ -73,13 +73,18 @@ def plan(
 
 
 def _in_turn(requests: Sequence[Request], step_tokens: int, step: int) -> list[Request]:
+    def steps_left(request: Request) -> int:
+        return (request.num_tokens_left // step_tokens).bit_length()
+
     brief = [request for request in requests if _is_brief(request, step_tokens)]
     bulk = [request for request in requests if not _is_brief(request, step_tokens)]
     if not bulk:
         return brief
-    oldest_leads = step % 4 < 2
-    oldest = bulk[0]
-    bulk.sort(key=lambda request: (oldest_leads and request is not oldest, request.num_tokens_left))
+    if step % 4 < 2:
+        oldest = bulk.pop(0)
+        bulk = [oldest, *sorted(bulk, key=steps_left)]
+    else:
+        bulk.sort(key=steps_left)
     if step % 2 == 0 and (step - bulk[0].last_step) * len(bulk) > MAX_SKIPPED_STEPS:
         return [bulk[0], *brief, *bulk[1:]]
     return brief + bulk
