@@ -261,6 +261,26 @@ def test_an_engine_that_nobody_holds_ends_also_where_a_step_of_it_collects_it(ch
     torch.set_num_threads(1)
 
 
+@pytest.mark.parametrize("leaves", [False, True])
+def test_a_request_is_freed_with_its_answer_and_waits_for_no_collection(engine: Engine, leaves: bool) -> None:
+    """A cycle would keep the ids of every text in memory until Python's collector happens to look at them."""
+    gc.disable()
+    try:
+        request = submit(engine, ids(5, 12))
+        future, freed = request.future, weakref.ref(request)
+        if leaves:
+            future.cancel()
+        del request
+        wait([future], timeout=60)
+        submit(engine, ids(5)).future.result(timeout=60)  # the loop has nothing more to do with the one before
+        deadline = time.monotonic() + 60
+        while freed() is not None and time.monotonic() < deadline:
+            time.sleep(0.01)
+        assert freed() is None
+    finally:
+        gc.enable()
+
+
 def test_a_call_that_ends_the_loop_has_an_answer(engine: Engine) -> None:
     with pytest.raises(EngineClosedError, match="died of SystemExit"):
         engine._core.loop.call(sys.exit)

@@ -16,12 +16,13 @@ import weakref
 from collections import deque
 from collections.abc import Callable
 from concurrent.futures import Future
+from functools import partial
 from typing import TypeVar
 
 from cenote.errors import CenoteError, EngineClosedError
 from cenote.runtime.lane import Lane
 from cenote.runtime.load import Load
-from cenote.runtime.request import Request
+from cenote.runtime.request import Answer, Request
 from cenote.runtime.runner import batch_order
 from cenote.runtime.step import Part, Step, explain, part_of, smaller_steps
 
@@ -84,7 +85,8 @@ class Loop:
                 self._level(lane)
             lane.admit(request)
             self._wake.notify()
-        request.future.add_done_callback(lambda _: self._forget(lane, request))
+        # Weakly, or the request and its future would hold each other, and all token ids, until a collection.
+        request.future.add_done_callback(partial(self._withdraw, lane, weakref.ref(request)))
 
     def load(self, lane: Lane) -> Load:
         """Return what waits for a model and what it has done."""
@@ -143,6 +145,11 @@ class Loop:
             requests = list(lane.unanswered)
         for request in requests:
             self._fail(lane, request, error)
+
+    def _withdraw(self, lane: Lane, request: weakref.ref[Request], _: Future[Answer]) -> None:
+        held = request()
+        if held is not None:
+            self._forget(lane, held)
 
     def _forget(self, lane: Lane, request: Request) -> None:
         with self._wake:

@@ -9,7 +9,7 @@ from itertools import accumulate, pairwise
 import numpy as np
 import numpy.typing as npt
 
-from cenote.core import Core
+from cenote.core import Core, usage
 from cenote.outputs import Float32Array, Usage
 from cenote.pooling.blocks import mean_of_blocks
 from cenote.runtime.request import Answer
@@ -22,29 +22,30 @@ from cenote.text.tokenized import TokenizedText
 
 @dataclass(frozen=True)
 class ReadTexts:
-    """The texts of one request, each as one or several blocks; `sequences` holds them all, in order."""
+    """The `sequences` of one request's texts, in order: one for each, or as many as it has `blocks`."""
 
-    texts: list[Blocks]
-
-    @property
-    def sequences(self) -> list[TokenizedText]:
-        return [sequence for text in self.texts for sequence in text.sequences]
+    sequences: list[TokenizedText]
+    blocks: list[Blocks] | None = None
 
     def vectors(self, results: Many[npt.NDArray[np.float32]], *, normalize: bool) -> Float32Array:
         """Return `(n, D)`, one vector for each text, from one result for each sequence."""
-        bounds = pairwise(accumulate((len(text.sequences) for text in self.texts), initial=0))
+        if self.blocks is None:
+            return np.stack(results)
+        bounds = pairwise(accumulate((len(text.sequences) for text in self.blocks), initial=0))
         return np.stack(
             [
                 mean_of_blocks(results[start:stop], text.weights, normalize=normalize)
-                for text, (start, stop) in zip(self.texts, bounds, strict=True)
+                for text, (start, stop) in zip(self.blocks, bounds, strict=True)
             ]
         )
 
     def usage(self, answer: Answer) -> Usage:
         """Return what the request cost: all tokens that were read, those of every block."""
+        if self.blocks is None:
+            return usage(self.sequences, answer)
         return Usage(
-            num_tokens=[sum(map(len, text.sequences)) for text in self.texts],
-            truncated=[any(sequence.truncated for sequence in text.sequences) for text in self.texts],
+            num_tokens=[sum(map(len, text.sequences)) for text in self.blocks],
+            truncated=[any(sequence.truncated for sequence in text.sequences) for text in self.blocks],
             queue_seconds=answer.queue_seconds,
             inference_seconds=answer.inference_seconds,
         )
@@ -53,6 +54,6 @@ class ReadTexts:
 def read_texts(core: Core, texts: Texts, options: EncodeOptions, policy: LongTextPolicy) -> ReadTexts:
     """Turn texts into sequences, those over the limit as `policy` says. Raises as `TextEncoder.encode` does."""
     if policy.kind == "chunk":
-        return ReadTexts(core.encoder.encode_blocks(texts, options, overlap=policy.overlap))
-    sequences = core.encoder.encode(texts, replace(options, truncate=policy.kind == "truncate"))
-    return ReadTexts([Blocks(sequences=[sequence], weights=[1]) for sequence in sequences])
+        blocks = core.encoder.encode_blocks(texts, options, overlap=policy.overlap)
+        return ReadTexts([sequence for text in blocks for sequence in text.sequences], blocks)
+    return ReadTexts(core.encoder.encode(texts, replace(options, truncate=policy.kind == "truncate")))
