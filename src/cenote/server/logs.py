@@ -7,12 +7,14 @@ a text: the model's, which gets token ids, or our own words.
 
 from __future__ import annotations
 
+import asyncio
 import json
 import logging
 import re
 import sys
 import traceback
 from collections.abc import Iterator, Mapping
+from contextlib import nullcontext
 from datetime import UTC, datetime
 from types import TracebackType
 from typing import Any, TextIO
@@ -24,6 +26,9 @@ from cenote.errors import CenoteError
 FIELDS = "fields"
 """The `extra` of a log call that holds names and values, which the JSON form keeps apart."""
 
+WRITE_SECONDS = 0.1
+"""A line may wait so long for others to be written with it."""
+
 _TEXTLESS = ("torch.", "cenote.models.", "cenote.pooling.", "cenote.runtime.")
 _MODELLING = re.compile(r"transformers\..*\.modeling_")
 _ExcInfo = tuple[type[BaseException], BaseException, TracebackType | None] | tuple[None, None, None]
@@ -31,11 +36,48 @@ _ExcInfo = tuple[type[BaseException], BaseException, TracebackType | None] | tup
 
 def configure(form: str, level: str, stream: TextIO | None = None) -> None:
     """Write the process' log to `stream`, stderr by default, as `form` (`text` or `json`) from `level` on."""
-    handler = logging.StreamHandler(stream or sys.stderr)
+    handler = LineHandler(stream or sys.stderr)
     handler.setFormatter(JsonLines() if form == "json" else TextLines())
     logging.logThreads = logging.logProcesses = logging.logMultiprocessing = False  # collected, never shown
     logging.basicConfig(level=level.upper(), handlers=[handler])
     logging.getLogger("uvicorn").setLevel(logging.WARNING)
+
+
+class LineHandler(logging.StreamHandler[TextIO]):
+    """Writes what an event loop logs some lines at a time, warnings and what other threads log at once.
+
+    A write gives up Python's lock, and under load an event loop that writes for each request waits longer to get it
+    back than the line takes.
+    """
+
+    def __init__(self, stream: TextIO) -> None:
+        super().__init__(stream)
+        self._lines: list[str] = []
+
+    def emit(self, record: logging.LogRecord) -> None:
+        """Write `record` now, or within `WRITE_SECONDS`."""
+        try:
+            self._lines.append(self.format(record) + self.terminator)
+            if record.levelno >= logging.WARNING:
+                self.flush()
+            elif len(self._lines) == 1:
+                self._flush_soon()
+        except Exception:  # noqa: BLE001 - a log line never ends what it is about
+            self.handleError(record)
+
+    def _flush_soon(self) -> None:
+        try:
+            asyncio.get_running_loop().call_later(WRITE_SECONDS, self.flush)
+        except RuntimeError:  # no event loop runs on this thread
+            self.flush()
+
+    def flush(self) -> None:
+        """Write the lines that wait."""
+        with self.lock or nullcontext():
+            lines, self._lines = self._lines, []
+            if lines:
+                self.stream.write("".join(lines))
+                super().flush()
 
 
 class TextLines(logging.Formatter):

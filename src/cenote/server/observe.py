@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-import os
+import random
 import re
 import time
 
@@ -24,6 +24,8 @@ METRICS = "/metrics"
 _REQUEST_ID = re.compile(rb"[\x21-\x7e]{1,128}")
 _QUIET_ROUTES = frozenset((*PROBES, METRICS))
 _access = logging.getLogger("cenote.access")
+_ids = random.Random()  # noqa: S311 - names, not secrets
+"""The system's generator gives up Python's lock, and under load the event loop waits long to get it back."""
 
 
 class Observe:
@@ -69,7 +71,7 @@ def _request_id(scope: Scope) -> str:
     for name, value in scope["headers"]:
         if name == b"x-request-id" and _REQUEST_ID.fullmatch(value):
             return str(value, "ascii")
-    return os.urandom(16).hex()
+    return f"{_ids.getrandbits(128):032x}"
 
 
 def _log(record: Record, method: str, seconds: float, level: int) -> None:
