@@ -1,8 +1,9 @@
 """Does a text cost the same however many there are? Time and memory of one call with 1,000, 10,000 and 100,000 texts.
 
-Each number of texts has a process of its own. Memory is the peak of the call over what the process had before it,
-without the array that is given back. The default model is a small random one, so that the engine's own work around the
-model counts for much, and 100,000 texts take a minute; `--model` takes a real one. Needs Linux's `/proc`.
+Each number of texts has a process of its own, in rounds, so that a busy moment of the machine hits all alike, and
+medians are taken. Memory is the peak of the call over what the process had before it, without the array that is given
+back. The default model is a small random one, so that the engine's own work around the model counts for much, and a
+round takes a minute; `--model` takes a real one. Needs Linux's `/proc`.
 """
 
 from __future__ import annotations
@@ -16,6 +17,7 @@ import subprocess
 import sys
 import tempfile
 import time
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -89,10 +91,16 @@ def measured_apart(model: str, num_texts: int, options: argparse.Namespace) -> d
     return row
 
 
+def medians(rows: Sequence[dict[str, Any]]) -> dict[str, Any]:
+    """Return one row for the same number of texts in several rounds."""
+    return {key: statistics.median(row[key] for row in rows) for key in rows[0]}
+
+
 def parse_arguments() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--model", help="model folder; by default a small random one")
     parser.add_argument("--sizes", type=int, nargs="+", default=[1_000, 10_000, 100_000])
+    parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--threads", type=int, default=2)
     parser.add_argument("--calls", type=int, help="measure one size in this process, by so many calls")
     return parser.parse_args()
@@ -107,12 +115,13 @@ def main() -> int:
     result: dict[str, Any] = {"benchmark": "growth", **environment(), "model": name, "threads": options.threads}
     with tempfile.TemporaryDirectory() as folder:
         model = options.model or str(write_small_model(Path(folder)))
-        rows = [measured_apart(model, size, options) for size in options.sizes]
+        rounds = [[measured_apart(model, size, options) for size in options.sizes] for _ in range(options.rounds)]
+    rows = [medians(of_one_size) for of_one_size in zip(*rounds, strict=True)]
     for key in ("microseconds_per_text", "cpu_microseconds_per_text"):
         values = [row[key] for row in rows]
         result[f"spread_of_{key}"] = round(max(values) / min(values) - 1, 3)
         print(f"{key} differ by {result[f'spread_of_{key}']:.0%} (mark {MARK:.0%})")
-    result |= {"mark": MARK, "sizes": rows}
+    result |= {"mark": MARK, "sizes": rows, "rounds": rounds}
     draw(RESULTS / f"growth-{name}.svg", name, rows)
     print(f"written to {write_result(f'growth-{name}', result)}")
     return 0
