@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from cenote.params import PoolingParams
 from cenote.runtime.request import Request, Sequence
-from cenote.runtime.scheduler import MAX_SKIPPED_STEPS, Take, commit, plan
+from cenote.runtime.scheduler import BRIEF_SHARE, MAX_SKIPPED_STEPS, Take, commit, plan
 
 BUDGET = 32
 PARAMS = {"embed": PoolingParams(task="embed")}
@@ -66,7 +66,11 @@ def test_every_token_runs_once_in_order_and_the_budget_holds(
         queue.add(sizes, chunkable=chunkable)
     everything = {(id(request), i): len(each) for request in queue.requests for i, each in enumerate(request.sequences)}
     seen: dict[tuple[int, int], int] = {}
-    brief = {id(request) for request in queue.requests if request.num_tokens <= BUDGET}
+    brief = {
+        id(request)
+        for request in queue.requests
+        if request.num_tokens <= (BUDGET if len(request.sequences) == 1 else BUDGET / BRIEF_SHARE)
+    }
     while queue.requests:
         takes = queue.take(brief_tokens)
         assert takes, "a step with work waiting is never empty"
@@ -152,11 +156,12 @@ def test_a_large_bulk_job_takes_half_of_the_steps_from_a_stream_of_smaller_ones(
     assert queue.step <= 2 * 100 + 2
 
 
-def test_a_short_query_does_not_wait_behind_bulk_jobs() -> None:
+@pytest.mark.parametrize("bulk", [[16] * 200, [16, 16], [1] * 5], ids=["long", "of one step", "of a part of a step"])
+def test_a_short_query_does_not_wait_behind_bulk_jobs(bulk: list[int]) -> None:
     queue = Queue()
-    for _ in range(8):
-        queue.add([16] * 200)
-    for _ in range(20):
+    for _ in range(80):
+        queue.add(bulk)
+    for _ in range(5):
         queue.take()
     assert queue.steps_until_scheduled(queue.add([8])) <= 2
 

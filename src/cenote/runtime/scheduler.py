@@ -1,11 +1,11 @@
 """Which sequences run in the next step: a pure function of the queue.
 
-Brief requests, those that fit into a step whole, go first, in the order of their arrival: a query does not wait behind
-bulk jobs, however many they are. Of bulk jobs the one with the fewest tokens left, counted in powers of two, leads in
-half of the steps, so that a small one does not wait for large ones, and the oldest in the other half, so that small
-ones cannot starve it. Jobs of like size thus run one after another, where equal shares would let them all end with the
-last. So that queries cannot starve bulk jobs, the one whose turn it is goes before them if it got nothing for some
-steps: for fewer, the more jobs wait, but only in every other step.
+Brief requests go first, in the order of their arrival: one text that fits into a step, or several that take a small
+part of one. So a query does not wait behind bulk jobs, however many they are. Of bulk jobs the one with the fewest
+tokens left, counted in powers of two, leads in half of the steps, so that a small one does not wait for large ones, and
+the oldest in the other half, so that small ones cannot starve it. Jobs of like size thus run one after another, where
+equal shares would let them all end with the last. So that queries cannot starve bulk jobs, the one whose turn it is
+goes before them if it got nothing for some steps: for fewer, the more jobs wait, but only in every other step.
 """
 
 from __future__ import annotations
@@ -18,6 +18,8 @@ from cenote.runtime.request import Request
 
 MAX_SKIPPED_STEPS = 16
 """A bulk job that waits alone goes before queries after so many; of several each after its part of them."""
+BRIEF_SHARE = 8
+"""Several texts that take at most this part of a step are as good as a query."""
 MIN_CHUNK_SHARE = 4
 """Less than this part of a step is not worth a chunk."""
 
@@ -91,7 +93,8 @@ def _in_turn(requests: Sequence[Request], step_tokens: int, step: int) -> list[R
 
 
 def _is_brief(request: Request, step_tokens: int) -> bool:
-    return request.num_tokens <= step_tokens
+    share = 1 if len(request.sequences) == 1 else BRIEF_SHARE
+    return request.num_tokens * share <= step_tokens
 
 
 def _take(request: Request, ahead: int, left: int, step_tokens: int) -> Take | None:
