@@ -71,6 +71,28 @@ def test_other_threads_write_at_once(log: logging.Logger, stream: Stream) -> Non
     assert sorted(stream.getvalue().splitlines()) == [f"line {number}" for number in range(8)]
 
 
+def test_another_thread_writes_what_waits_on_an_event_loop_first(log: logging.Logger, stream: Stream) -> None:
+    async def serve() -> str:
+        log.info("first")
+        thread = threading.Thread(target=log.info, args=["second"])
+        thread.start()
+        thread.join()
+        return stream.getvalue()
+
+    assert asyncio.run(serve()) == "first\nsecond\n"
+
+
+def test_the_next_event_loop_writes_what_one_that_ended_has_left(log: logging.Logger, stream: Stream) -> None:
+    async def serve(line: str, seconds: float) -> None:
+        log.info(line)
+        await asyncio.sleep(seconds)
+
+    asyncio.run(serve("first", 0))
+    assert not stream.getvalue()
+    asyncio.run(serve("second", WRITE_SECONDS + 0.5))
+    assert stream.getvalue() == "first\nsecond\n"
+
+
 def test_what_waits_when_the_process_ends_is_written() -> None:
     script = """
 import asyncio, logging

@@ -82,7 +82,7 @@ def _in_turn(requests: Sequence[Request], step_tokens: int, step: int) -> list[R
     bulk = [request for request in requests if not _is_brief(request, step_tokens)]
     if not bulk:
         return brief
-    if step % 4 < 2:
+    if step % 4 < 2:  # in two steps of four, so that each leads in an even one, in which it may go before queries
         oldest = bulk.pop(0)
         bulk = [oldest, *sorted(bulk, key=steps_left)]
     else:

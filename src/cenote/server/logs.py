@@ -53,31 +53,36 @@ class LineHandler(logging.StreamHandler[TextIO]):
     def __init__(self, stream: TextIO) -> None:
         super().__init__(stream)
         self._lines: list[str] = []
+        self._flushes_soon: asyncio.AbstractEventLoop | None = None
 
     def emit(self, record: logging.LogRecord) -> None:
         """Write `record` now, or within `WRITE_SECONDS`."""
         try:
             self._lines.append(self.format(record) + self.terminator)
-            if record.levelno >= logging.WARNING:
+            loop = _running_loop()
+            if loop is None or record.levelno >= logging.WARNING:
                 self.flush()
-            elif len(self._lines) == 1:
-                self._flush_soon()
+            elif loop is not self._flushes_soon:
+                self._flushes_soon = loop
+                loop.call_later(WRITE_SECONDS, self.flush)
         except Exception:  # noqa: BLE001 - a log line never ends what it is about
             self.handleError(record)
-
-    def _flush_soon(self) -> None:
-        try:
-            asyncio.get_running_loop().call_later(WRITE_SECONDS, self.flush)
-        except RuntimeError:  # no event loop runs on this thread
-            self.flush()
 
     def flush(self) -> None:
         """Write the lines that wait."""
         with self.lock or nullcontext():
+            self._flushes_soon = None
             lines, self._lines = self._lines, []
             if lines:
                 self.stream.write("".join(lines))
                 super().flush()
+
+
+def _running_loop() -> asyncio.AbstractEventLoop | None:
+    try:
+        return asyncio.get_running_loop()
+    except RuntimeError:
+        return None
 
 
 class TextLines(logging.Formatter):
