@@ -25,12 +25,11 @@ from cenote.parts import PARTS_IN_FLIGHT, Whole, is_large, parts_of
 from cenote.runtime.lane import Lane
 from cenote.runtime.load import Load
 from cenote.runtime.loop import Loop
+from cenote.text.content import FEW_CHARACTERS
 
 P = ParamSpec("P")
 T = TypeVar("T")
 
-FEW_CHARACTERS = 1000
-"""Strings of no more characters in all are tokenised where they come in."""
 MANY_TEXTS = 64
 """A request of more texts is tokenised apart from those of fewer."""
 

@@ -13,7 +13,8 @@ import numpy.typing as npt
 import pytest
 
 from cenote import Engine, EngineClosedError
-from cenote.engine import FEW_CHARACTERS, AsyncEngine
+from cenote.engine import AsyncEngine
+from cenote.text.content import FEW_CHARACTERS
 from tiny import CheckpointFactory
 from tolerances import assert_close
 

@@ -13,11 +13,13 @@ from cenote.text.options import TruncationSide
 from cenote.text.tokenized import IntArray
 from cenote.text.truncate import kept_slice
 
+FEW_CHARACTERS = 1000
+"""Strings of no more characters in all are tokenised where they come in, by the call that keeps Python's lock: that
+takes less time than the way to other threads, and to the lock behind others, and back."""
+
 _FIRST_CHARS_PER_TOKEN = 8
 _GROWTH = 4
 _COUNTED_CHARS = 200_000
-_FEW_CHARS = 1000
-"""So few take less time than the way to the tokenizer's threads and back, and to Python's lock behind others."""
 _BATCH_TEXTS = 1024
 """Texts that the tokenizer gets at once: what it returns takes a hundred times the memory of the ids that are kept."""
 
@@ -101,7 +103,7 @@ def _piece(text: str, num_chars: int, side: TruncationSide) -> _Piece:
 
 
 def _encode(backend: Tokenizer, pieces: Sequence[_Piece], wanted: Wanted) -> Iterator[Encoding]:
-    if sum(len(piece.text) for piece in pieces) <= _FEW_CHARS:
+    if sum(len(piece.text) for piece in pieces) <= FEW_CHARACTERS:
         yield from (backend.encode(piece.text, add_special_tokens=False) for piece in pieces)
         return
     encode = backend.encode_batch if wanted.offsets else backend.encode_batch_fast
