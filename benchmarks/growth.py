@@ -17,13 +17,12 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 from cenote.bench.corpora import make_texts
 from cenote.bench.plot import Panel, Plot, write_plot
-from report import DEFAULT_MODEL, RESULTS, environment, write_result
+from report import DEFAULT_MODEL, RESULTS, environment, medians, write_result
 
 MARK = 0.15
 MOST_CALLS = 5
@@ -89,11 +88,6 @@ def measured_apart(model: str, num_texts: int, options: argparse.Namespace) -> d
     row: dict[str, Any] = json.loads(done.stdout.splitlines()[-1])
     print(json.dumps(row), flush=True)
     return row
-
-
-def medians(rows: Sequence[dict[str, Any]]) -> dict[str, Any]:
-    """Return one row for the same number of texts in several rounds."""
-    return {key: statistics.median(row[key] for row in rows) for key in rows[0]}
 
 
 def parse_arguments() -> argparse.Namespace:

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import argparse
 import asyncio
-import statistics
 import time
 from pathlib import Path
 from typing import Any
@@ -16,7 +15,7 @@ import numpy as np
 
 from bge_m3_shape import VOCAB_SIZE, write_checkpoint
 from cenote import AsyncEngine
-from report import REPOSITORY, environment, write_result
+from report import REPOSITORY, environment, medians, write_result
 from sync_variants import VARIANTS
 
 FOLDER = REPOSITORY / "models"
@@ -64,14 +63,11 @@ async def compare(options: argparse.Namespace) -> dict[str, Any]:
                 lane.runner = runner
                 measured = await run_load(engine, texts, num_clients, options.seconds)
                 rounds.setdefault(f"{num_clients} clients, {name}", []).append(measured)
+    of_rounds = {name: medians(measured) for name, measured in rounds.items()}
     device = engine.info.device
     engine.close()
-    medians = {
-        name: {key: round(statistics.median(each[key] for each in measured), 2) for key in measured[0]}
-        for name, measured in rounds.items()
-    }
     note = "On a CPU nothing of this waits for a device: the figures are recorded, they compare nothing."
-    return {"device": device, "note": note if device == "cpu" else "", "medians": medians, "rounds": rounds}
+    return {"device": device, "note": note if device == "cpu" else "", "medians": of_rounds, "rounds": rounds}
 
 
 def main() -> None:

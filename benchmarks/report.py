@@ -5,8 +5,10 @@ from __future__ import annotations
 import json
 import os
 import platform
+import statistics
 import subprocess
 import sys
+from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime
 from importlib.metadata import version
 from pathlib import Path
@@ -30,6 +32,11 @@ def environment() -> dict[str, Any]:
         "cores": os.cpu_count(),
         "load_average_at_start": [round(value, 2) for value in os.getloadavg()],
     }
+
+
+def medians(rows: Sequence[Mapping[str, float]]) -> dict[str, float]:
+    """Return one row of figures from those of several rounds."""
+    return {key: round(statistics.median(row[key] for row in rows), 2) for key in rows[0]}
 
 
 def write_result(name: str, result: dict[str, Any]) -> Path:
