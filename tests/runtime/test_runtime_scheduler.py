@@ -159,9 +159,9 @@ def test_a_large_bulk_job_takes_half_of_the_steps_from_a_stream_of_smaller_ones(
 @pytest.mark.parametrize("bulk", [[16] * 200, [16, 16], [1] * 5], ids=["long", "of one step", "of a part of a step"])
 def test_a_short_query_does_not_wait_behind_bulk_jobs(bulk: list[int]) -> None:
     queue = Queue()
-    for _ in range(80):
+    for _ in range(400):
         queue.add(bulk)
-    for _ in range(5):
+    for _ in range(20):
         queue.take()
     assert queue.steps_until_scheduled(queue.add([8])) <= 2
 
