@@ -14,7 +14,7 @@ SLOW_STEPS = 2
 MAX_STEP_TOKENS = 4096
 """A larger step is no faster, and what it works on has to be held."""
 BRIEF_STEPS = 2
-"""So many steps' tokens one may have where it holds requests that fit into a step whole, and so many steps' time where
+"""So many steps' tokens one may have where it holds brief requests (see the scheduler), and so many steps' time where
 it has all threads.
 """
 _WEIGHT = 0.1
