@@ -32,6 +32,16 @@ def option(default: Any, *, help: str, env: str | None = None, is_secret: bool =
     return dataclasses.field(default=default, metadata={"help": help, "env": env}, repr=not is_secret)
 
 
+def as_option(name: str, *values: str) -> str:
+    """Return how an option is spelled at both doors, for errors: `--task rerank (in Python task='rerank')`.
+
+    Several `values` are a choice; none is a switch.
+    """
+    flag = " ".join([f"--{name.replace('_', '-')}", *(["|".join(values)] if values else [])])
+    value = "True" if not values else repr(values[0]) if len(values) == 1 else "..."
+    return f"{flag} (in Python {name}={value})"
+
+
 @dataclass(frozen=True, kw_only=True)
 class EngineOptions:
     """How a checkpoint is loaded and run."""
@@ -49,8 +59,15 @@ class EngineOptions:
     )
     task: str | None = option(
         None,
-        help="Task of the model where the checkpoint leaves it open: embed, classify ....",
+        help="What the model is for where its files leave it open: embed, embed_sparse, token_embed, classify, "
+        "token_classify, rerank, reward.",
         env="CENOTE_TASK",
+    )
+    prompt_family: str | None = option(
+        None,
+        help="Prompt in which a language model scores pairs, where its files do not say: qwen3-reranker, "
+        "mxbai-rerank-v2, bge-reranker-v2-gemma.",
+        env="CENOTE_PROMPT_FAMILY",
     )
     revision: str | None = option(None, help="Branch, tag or commit of a hub model.", env="CENOTE_REVISION")
     max_length: int | None = option(
@@ -78,7 +95,7 @@ class EngineOptions:
     )
     any_dimensions: bool = option(
         False,
-        help="Allow smaller `dimensions` on a model that was not trained for them (matryoshka).",
+        help="Allow smaller `dimensions` on a model whose files do not say that it was trained for them (matryoshka).",
         env="CENOTE_ANY_DIMENSIONS",
     )
     threads: int | None = option(

@@ -7,7 +7,7 @@ from functools import partial
 
 import torch
 
-from cenote.checkpoint import locate, read_checkpoint
+from cenote.checkpoint import read_model
 from cenote.checkpoint.decide import Decision, Decisions, DeviceFacts, decide
 from cenote.checkpoint.spec import ModelSpec
 from cenote.config import EngineOptions
@@ -37,10 +37,7 @@ def open_core(model: str, options: EngineOptions, loop: Loop) -> Core:
 
     Raises `CheckpointError` or `OptionError` where it cannot be served right.
     """
-    located = locate(model, revision=options.revision)
-    spec = read_checkpoint(
-        located.folder, name=located.name, revision=located.revision, task=options.task, pooling=options.pooling
-    )
+    spec = read_model(model, options)
     facts = device_facts(options.device)
     decisions = decide(spec, options, facts)
     if options.threads is not None:

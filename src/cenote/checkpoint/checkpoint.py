@@ -4,15 +4,17 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
 from cenote.checkpoint.families import family_of
-from cenote.checkpoint.jsonfile import read_object, read_optional_object
+from cenote.checkpoint.jsonfile import MAX_JSON_BYTES, read_object, read_optional_object
 from cenote.checkpoint.layout import missing_weights, refuse_adapter, refuse_quantised
 from cenote.checkpoint.modules import Module, read_modules
 from cenote.checkpoint.native import to_native
 from cenote.checkpoint.schema import CONFIG, MODULE_SETTINGS, SETTINGS, Schema, checked
+from cenote.checkpoint.source import folder_name
 from cenote.checkpoint.vocabulary import TOKENIZER_FILES, Vocabulary
 from cenote.checkpoint.weights import Weights, find_weights
 from cenote.errors import CheckpointError
@@ -45,6 +47,15 @@ class Checkpoint:
     weights: Weights
     task: str | None
     pooling: str | None
+    prompt_family: str | None
+
+    @cached_property
+    def model_card(self) -> str:
+        """`README.md`; empty where there is none. Only what it quotes word for word says anything, never its prose."""
+        path = self.root / "README.md"
+        if not path.is_file() or path.stat().st_size > MAX_JSON_BYTES:
+            return ""
+        return path.read_text(encoding="utf-8", errors="replace")
 
     @property
     def architecture(self) -> str:
@@ -68,9 +79,14 @@ class Checkpoint:
 
 
 def open_checkpoint(
-    root: Path, *, name: str | None = None, task: str | None = None, pooling: str | None = None
+    root: Path,
+    *,
+    name: str | None = None,
+    task: str | None = None,
+    pooling: str | None = None,
+    prompt_family: str | None = None,
 ) -> Checkpoint:
-    """Read a folder's configuration files and weight headers.
+    """Read a folder's configuration files and weight headers. `name` is what errors call it and says nothing else.
 
     Raises `CheckpointError` for a folder that holds no model, or one in a form that Cenote does not run.
     """
@@ -82,7 +98,7 @@ def open_checkpoint(
     module_settings = _module_settings(folder)
     tokenizer_settings = read_optional_object(folder / "tokenizer_config.json")
     return Checkpoint(
-        name=name or root.resolve().name,
+        name=name or folder_name(root),
         root=root,
         folder=folder,
         config=_config(folder, module_settings),
@@ -94,6 +110,7 @@ def open_checkpoint(
         weights=_weights(folder),
         task=task,
         pooling=pooling,
+        prompt_family=prompt_family,
     )
 
 

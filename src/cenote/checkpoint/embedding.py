@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import get_args
@@ -15,6 +16,42 @@ from cenote.checkpoint.spec import DenseSpec, EmbedSpec, Fact, MultiVectorSpec, 
 from cenote.errors import CheckpointError
 
 POOLING_MODES: tuple[PoolingMode, ...] = get_args(PoolingMode)
+
+
+_SIZE_KEYS = ("matryoshka_dimensions", "matryoshka_dims")
+_CARD_SIZES = re.compile(r'"matryoshka_dims":\s*\[(\s*[1-9]\d{0,5}(?:\s*,\s*[1-9]\d{0,5})*\s*)\]')
+
+
+@dataclass(frozen=True, kw_only=True)
+class _Trained:
+    """A published family that was trained to be cut, without a key that says so; `sizes` is empty where to any size."""
+
+    name: str
+    model_type: str
+    modes: tuple[PoolingMode, ...]
+    num_dense: int
+    query: str
+    sizes: tuple[int, ...] = ()
+
+
+_TRAINED = (
+    _Trained(
+        name="Qwen3-Embedding",
+        model_type="qwen3",
+        modes=("last",),
+        num_dense=0,
+        query="Instruct: Given a web search query, retrieve relevant passages that answer the query\nQuery:",
+    ),
+    _Trained(
+        name="EmbeddingGemma",
+        model_type="gemma3_text",
+        modes=("mean",),
+        num_dense=2,
+        query="task: search result | query: ",
+        sizes=(128, 256, 512),
+    ),
+)
+"""Sources: their model cards and `config_sentence_transformers.json`."""
 
 
 @dataclass(frozen=True)
@@ -43,27 +80,26 @@ def from_modules(checkpoint: Checkpoint) -> Parts | None:
         include_prompt=include_prompt(rest[0].config),
         dense=chain.dense,
         normalize=chain.normalize,
-        matryoshka=_matryoshka(checkpoint, width),
         default_dimensions=_truncate_dim(checkpoint, width),
         dimensions=width,
     )
-    return Parts(embed=embed, token_embed=_token_embed(checkpoint, chain), facts=_facts(embed, source))
+    sizes, said_by = _trained_sizes(checkpoint, embed)
+    embed = replace(embed, matryoshka=sizes)
+    return Parts(embed=embed, token_embed=_token_embed(checkpoint, chain), facts=_facts(embed, source, said_by))
 
 
 def plain(checkpoint: Checkpoint) -> Parts | None:
     """Recognise a backbone alone, where the user said how to pool it, or asked for its tokens."""
-    embed = None
+    embed, said_by = None, ""
     if checkpoint.pooling is not None:
-        width = checkpoint.hidden_size
-        embed = EmbedSpec(
-            modes=(_option(checkpoint.pooling),), matryoshka=_matryoshka(checkpoint, width), dimensions=width
-        )
+        embed = EmbedSpec(modes=(_option(checkpoint.pooling),), dimensions=checkpoint.hidden_size)
+        sizes, said_by = _trained_sizes(checkpoint, embed)
+        embed = replace(embed, matryoshka=sizes)
     token_embed = _token_embed(checkpoint, _Chain((), False))
     if embed is None and token_embed is None:
         return None
-    return Parts(
-        embed=embed, token_embed=token_embed, facts=() if embed is None else _facts(embed, "the option pooling")
-    )
+    facts = () if embed is None else _facts(embed, "the option pooling", said_by)
+    return Parts(embed=embed, token_embed=token_embed, facts=facts)
 
 
 def _modes(checkpoint: Checkpoint, module: Module) -> tuple[tuple[PoolingMode, ...], str]:
@@ -103,18 +139,42 @@ def _chain(checkpoint: Checkpoint, modules: Sequence[Module], width: int) -> _Ch
     return _Chain(tuple(dense), normalize)
 
 
-def _matryoshka(checkpoint: Checkpoint, width: int) -> tuple[int, ...] | None:
-    """Return the trained sizes, by `matryoshka_dimensions`, `is_matryoshka` and `truncate_dim`."""
-    sizes = checkpoint.config.get("matryoshka_dimensions") or ()
-    truncate_dim = _truncate_dim(checkpoint, width)
+def _trained_sizes(checkpoint: Checkpoint, embed: EmbedSpec) -> tuple[tuple[int, ...] | None, str]:
+    """Return the sizes that the model was trained to be cut to, as in `EmbedSpec.matryoshka`, and what says so."""
+    found = _sizes_of_config(checkpoint, embed) or _sizes_of_family(checkpoint, embed) or _sizes_of_card(checkpoint)
+    sizes, source = found or (None, "truncate_dim in config_sentence_transformers.json")
+    smaller = None if sizes is None else tuple(size for size in sizes if size <= embed.dimensions)
+    if sizes and not smaller:
+        smaller = None
+    if smaller != () and embed.default_dimensions is not None:
+        smaller = (*(smaller or ()), embed.default_dimensions)
+    return None if smaller is None else tuple(sorted(set(smaller))), source
+
+
+def _sizes_of_config(checkpoint: Checkpoint, embed: EmbedSpec) -> tuple[tuple[int, ...], str] | None:
+    key = next((key for key in _SIZE_KEYS if checkpoint.config.get(key)), None)
+    if key is None:
+        return ((), "is_matryoshka in config.json") if checkpoint.config.get("is_matryoshka") is True else None
+    sizes, width = checkpoint.config[key], embed.dimensions
     if not isinstance(sizes, list | tuple) or not all(isinstance(size, int) and 0 < size <= width for size in sizes):
-        raise CheckpointError(
-            f"config.json of {checkpoint.name} has matryoshka_dimensions {sizes!r}, not sizes up to {width}"
-        )
-    if not sizes and checkpoint.config.get("is_matryoshka") is True:
-        return ()
-    named = set(sizes) | ({truncate_dim} if truncate_dim is not None else set())
-    return tuple(sorted(named)) or None
+        raise CheckpointError(f"config.json of {checkpoint.name} has {key} {sizes!r}, not sizes up to {width}")
+    return tuple(sizes), f"{key} in config.json"
+
+
+def _sizes_of_family(checkpoint: Checkpoint, embed: EmbedSpec) -> tuple[tuple[int, ...], str] | None:
+    """Recognise a family by its backbone, its pooling and the prompt that its queries were trained with."""
+    query = (checkpoint.settings.get("prompts") or {}).get("query")
+    made = (checkpoint.config["model_type"], embed.modes, len(embed.dense), embed.normalize, query)
+    for family in _TRAINED:
+        if made == (family.model_type, family.modes, family.num_dense, True, family.query):
+            return family.sizes, f"made like {family.name}: {family.model_type}, its pooling and its query prompt"
+    return None
+
+
+def _sizes_of_card(checkpoint: Checkpoint) -> tuple[tuple[int, ...], str] | None:
+    """Read the parameters of the MatryoshkaLoss that sentence-transformers writes into the model card."""
+    found = _CARD_SIZES.search(checkpoint.model_card)
+    return None if found is None else (tuple(map(int, found[1].split(","))), "MatryoshkaLoss in README.md")
 
 
 def _truncate_dim(checkpoint: Checkpoint, width: int) -> int | None:
@@ -153,7 +213,7 @@ def _refuse_other_uses(checkpoint: Checkpoint) -> None:
         )
 
 
-def _facts(embed: EmbedSpec, source: str) -> tuple[Fact, ...]:
+def _facts(embed: EmbedSpec, source: str, sizes_said_by: str) -> tuple[Fact, ...]:
     facts = [Fact(what="pooling", value=" + ".join(embed.modes), source=source)]
     facts += [
         Fact(
@@ -168,9 +228,7 @@ def _facts(embed: EmbedSpec, source: str) -> tuple[Fact, ...]:
         facts.append(Fact(what="normalize", value="L2", source="modules.json"))
     if not embed.include_prompt:
         facts.append(Fact(what="prompt", value="left out of the pooling", source=source))
+    if embed.matryoshka is not None:
+        sizes = ", ".join(map(str, embed.matryoshka)) or f"any up to {embed.dimensions}"
+        facts.append(Fact(what="matryoshka", value=sizes, source=sizes_said_by))
     return tuple(facts)
-
-
-def with_facts(parts: Parts, *facts: Fact) -> Parts:
-    """Return `parts` with more facts behind its own."""
-    return replace(parts, facts=parts.facts + facts)

@@ -10,10 +10,15 @@ from cenote.checkpoint.dense import activation_name
 from cenote.checkpoint.families import family_of
 from cenote.checkpoint.parts import Parts
 from cenote.checkpoint.spec import ClassifySpec, Fact, TokenClassifySpec
+from cenote.config import as_option
 from cenote.errors import CheckpointError
 
 Kind = Literal["classifier", "cross_encoder", "reward"]
 
+REWARD_BY_DEFAULT = (
+    "one column of a decoder is a reward unless its files, or "
+    f"{as_option('task', 'rerank')}, say that it is the relevance of a pair"
+)
 _HEAD_WEIGHTS = ("classifier.weight", "classifier.out_proj.weight", "score.weight")
 
 
@@ -21,7 +26,7 @@ def sequence_classification(checkpoint: Checkpoint) -> Parts | None:
     """Recognise `*ForSequenceClassification`: a cross-encoder, a reward model or a classifier.
 
     One column is a cross-encoder's relevance on an encoder, and a reward on a decoder that sentence-transformers did
-    not save; more columns are labels.
+    not save, unless the option task says which; more columns are labels.
     """
     if not checkpoint.architecture.endswith("ForSequenceClassification"):
         return None
@@ -39,9 +44,7 @@ def sequence_classification(checkpoint: Checkpoint) -> Parts | None:
         prompt_family="chat-template" if _templated(checkpoint) else None,
     )
     facts = (
-        Fact(
-            what="classify", value=f"{kind}, {len(labels)} column(s)", source=f"config.json, {checkpoint.architecture}"
-        ),
+        Fact(what="classify", value=f"{kind}, {len(labels)} column(s)", source=_why(checkpoint, kind)),
         Fact(what="activation", value=activation, source=source),
     )
     templated = _templated(checkpoint) or (kind == "reward" and _is_causal(checkpoint))
@@ -125,6 +128,8 @@ def _nested(config: Mapping[str, Any]) -> Mapping[str, Any]:
 
 
 def _kind(checkpoint: Checkpoint, num_labels: int) -> Kind:
+    if checkpoint.task == "reward" and num_labels == 1:
+        return "reward"
     saved_by = _nested(checkpoint.config) or "sbert_ce_default_activation_function" in checkpoint.config
     if saved_by or checkpoint.settings.get("model_type") == "CrossEncoder":
         return "cross_encoder"
@@ -133,6 +138,13 @@ def _kind(checkpoint: Checkpoint, num_labels: int) -> Kind:
     if checkpoint.config.get("problem_type") == "regression":
         return "classifier"
     return "reward" if _is_causal(checkpoint) else "cross_encoder"
+
+
+def _why(checkpoint: Checkpoint, kind: Kind) -> str:
+    if kind == "reward" and checkpoint.task == "reward":
+        return "the option task"
+    read = f"config.json, {checkpoint.architecture}"
+    return f"{read}; {REWARD_BY_DEFAULT}" if kind == "reward" else read
 
 
 def _is_causal(checkpoint: Checkpoint) -> bool:

@@ -7,6 +7,7 @@ from typing import Any
 
 from cenote.checkpoint.modules import Module
 from cenote.checkpoint.spec import PoolingMode
+from cenote.config import as_option
 from cenote.errors import CheckpointError
 
 MODES: Mapping[str, PoolingMode] = {
@@ -44,7 +45,7 @@ def pooling_modes(module: Module) -> tuple[PoolingMode, ...]:
     if unknown:
         raise CheckpointError(f"{source} asks for the pooling {unknown[0]!r}; Cenote knows: {', '.join(MODES)}")
     if not names:
-        raise CheckpointError(f"{source} names no pooling mode; say which with --pooling {'|'.join(MODES.values())}")
+        raise CheckpointError(f"{source} names no pooling mode; say which with {as_option('pooling', *MODES.values())}")
     return tuple(MODES[name] for name in names)
 
 

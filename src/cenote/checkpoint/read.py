@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
@@ -13,12 +14,18 @@ from cenote.checkpoint.checkpoint import Checkpoint, open_checkpoint
 from cenote.checkpoint.families import is_causal, type_vocab_size
 from cenote.checkpoint.limits import Limit, expansion_limit, input_limit, position_limit
 from cenote.checkpoint.parts import Parts
+from cenote.checkpoint.source import locate
 from cenote.checkpoint.spec import ClassifySpec, Fact, ModelSpec, PromptFamily, TextSpec
+from cenote.config import EngineOptions
 from cenote.errors import CheckpointError
 from cenote.params import TASKS
 
 Recogniser = Callable[[Checkpoint], Parts | None]
 
+_log = logging.getLogger(__name__)
+
+_USES = ("rerank", "reward")
+"""What the option task may say besides a task: what the one column of a classification head is for."""
 _RECOGNISERS: tuple[Recogniser, ...] = (
     rerankers.listwise,
     rewards.recognise,
@@ -29,9 +36,9 @@ _RECOGNISERS: tuple[Recogniser, ...] = (
     rerankers.logit_score,
     embedding.from_modules,
     rerankers.converted,
+    rerankers.published,
     labels.sequence_classification,
     labels.token_classification,
-    rerankers.published,
     sparse.asked_for,
     embedding.plain,
 )
@@ -45,15 +52,17 @@ def read_checkpoint(
     revision: str | None = None,
     task: str | None = None,
     pooling: str | None = None,
+    prompt_family: str | None = None,
 ) -> ModelSpec:
     """Read everything that a checkpoint says about itself, without loading a weight or touching the network.
 
-    `task` and `pooling` choose where the files leave it open. Raises `CheckpointError` where the checkpoint cannot be
-    served right: what is missing, unknown or ambiguous is named, with the options that would settle it.
+    `task`, `pooling` and `prompt_family` choose where the files leave it open; the folder's name and `name` never do.
+    Raises `CheckpointError` where the checkpoint cannot be served right: what is missing, unknown or ambiguous is
+    named, with the options that would settle it.
     """
-    if task is not None and task not in TASKS:
-        raise CheckpointError(f"the task {task!r} is not known; choose one of: {', '.join(TASKS)}")
-    checkpoint = open_checkpoint(Path(folder), name=name, task=task, pooling=pooling)
+    _check_choice("task", task, (*TASKS, *_USES))
+    _check_choice("prompt_family", prompt_family, rerankers.PROMPT_FAMILIES)
+    checkpoint = open_checkpoint(Path(folder), name=name, task=task, pooling=pooling, prompt_family=prompt_family)
     parts = _recognise(checkpoint)
     limit = input_limit(checkpoint.config, checkpoint.module_settings, checkpoint.tokenizer_settings)
     if parts.expansion is not None:
@@ -79,9 +88,42 @@ def read_checkpoint(
         listwise=parts.listwise,
         facts=_facts(checkpoint, limit, _pair_prompt(parts.classify)) + parts.facts,
     )
-    if task is not None and task not in spec.tasks:
+    if task is not None and not _offers(spec, task):
         raise CheckpointError(f"{spec.name} does not offer the task {task!r}; it offers: {', '.join(spec.tasks)}")
+    if prompt_family is not None and spec.text.pair_prompt != prompt_family:
+        raise CheckpointError(f"{spec.name} is no language model that scores pairs: leave prompt_family out")
+    if task is None and any(labels.REWARD_BY_DEFAULT in fact.source for fact in spec.facts):
+        _log.warning("%s is read as a reward model: %s", spec.name, labels.REWARD_BY_DEFAULT)
     return spec
+
+
+def read_model(model: str, options: EngineOptions) -> ModelSpec:
+    """Find `model`, a folder or a hub id, and read it as `options` say. Raises `CheckpointError`."""
+    located = locate(model, revision=options.revision)
+    return read_checkpoint(
+        located.folder,
+        name=located.name,
+        revision=located.revision,
+        task=options.task,
+        pooling=options.pooling,
+        prompt_family=options.prompt_family,
+    )
+
+
+def _check_choice(name: str, value: str | None, known: tuple[str, ...]) -> None:
+    if value is not None and value not in known:
+        raise CheckpointError(f"the {name} {value!r} is not known; choose one of: {', '.join(known)}")
+
+
+def _offers(spec: ModelSpec, task: str) -> bool:
+    """Return whether a model can do what the option task asks for."""
+    if task == "rerank":
+        ranks = spec.listwise or spec.token_embed or spec.embed
+        return ranks is not None or (spec.classify is not None and spec.classify.scores_pairs)
+    if task == "reward":
+        rewards = (spec.classify, spec.token_classify)
+        return any(part is not None and part.kind in ("reward", "process_reward") for part in rewards)
+    return task in spec.tasks
 
 
 def _recognise(checkpoint: Checkpoint) -> Parts:
@@ -111,6 +153,7 @@ def _text(checkpoint: Checkpoint, parts: Parts, limit: Limit) -> TextSpec:
         expansion=parts.expansion,
         chat_template=read_chat_template(checkpoint) if parts.templated else None,
         pair_prompt=_pair_prompt(parts.classify),
+        prefers_pair_prompt=checkpoint.prompt_family is not None,
     )
 
 
@@ -143,6 +186,7 @@ def _facts(checkpoint: Checkpoint, limit: Limit, pair_prompt: PromptFamily | Non
         facts.append(Fact(what="pair_prompt", value="chat template", source="the checkpoint's own"))
     elif pair_prompt is not None:
         source = "built in; a chat template of the checkpoint that takes pairs comes first"
+        source = source if checkpoint.prompt_family is None else "the option prompt_family"
         facts.append(Fact(what="pair_prompt", value=pair_prompt, source=source))
     return tuple(facts)
 

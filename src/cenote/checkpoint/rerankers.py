@@ -4,8 +4,12 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+import numpy as np
+import numpy.typing as npt
+
 from cenote.checkpoint.checkpoint import Checkpoint
 from cenote.checkpoint.dense import linear_source
+from cenote.checkpoint.families import family_of
 from cenote.checkpoint.labels import activation_of, sequence_classification
 from cenote.checkpoint.parts import Parts
 from cenote.checkpoint.spec import ClassifySpec, DenseSpec, Fact, ListwiseSpec, MultiVectorSpec, PromptFamily
@@ -14,20 +18,50 @@ from cenote.errors import CheckpointError
 
 @dataclass(frozen=True, kw_only=True)
 class _Published:
-    """A family of published rerankers: whose names hold `name`, on `model_type`; `no` is `None` for a single row."""
+    """A family of published rerankers on `model_type`, and what their model cards quote: one of `card`.
 
-    name: str
-    model_type: str
+    The score is the logit of `yes` less that of `no`; `no` is `None` for a single row.
+    """
+
     prompt: PromptFamily
+    model_type: str
+    card: tuple[str, ...]
     yes: str
     no: str | None
 
 
 _PUBLISHED = (
-    _Published(name="qwen3-reranker", model_type="qwen3", prompt="qwen3-reranker", yes="yes", no="no"),
-    _Published(name="mxbai-rerank", model_type="qwen2", prompt="mxbai-rerank-v2", yes="1", no="0"),
-    _Published(name="bge-reranker-v2-gemma", model_type="gemma", prompt="bge-reranker-v2-gemma", yes="Yes", no=None),
+    _Published(
+        prompt="qwen3-reranker",
+        model_type="qwen3",
+        card=("Judge whether the Document meets the requirements based on the Query and the Instruct provided.",),
+        yes="yes",
+        no="no",
+    ),
+    _Published(
+        prompt="mxbai-rerank-v2",
+        model_type="qwen2",
+        card=(
+            "from mxbai_rerank import MxbaiRerankV2",
+            "You are a search relevance expert who evaluates how well documents match search queries.",
+        ),
+        yes="1",
+        no="0",
+    ),
+    _Published(
+        prompt="bge-reranker-v2-gemma",
+        model_type="gemma",
+        card=("Given a query A and a passage B, determine whether the passage contains an answer to the query",),
+        yes="Yes",
+        no=None,
+    ),
 )
+PROMPT_FAMILIES = tuple(family.prompt for family in _PUBLISHED)
+"""What the option `prompt_family` may be."""
+_VOCABULARY_HEADS = ("lm_head.weight", "model.embed_tokens.weight")
+"""A model whose two are tied stores the second only."""
+_SAME_ROW = 0.99
+"""The cosine of a head with the rows that it was made of, which may have been rounded to half precision on the way."""
 _JINA_DOCUMENT, _JINA_QUERY = ("<|embed_token|>", 151670), ("<|rerank_token|>", 151671)
 _JINA_DIMENSIONS = 512
 _JINA_MAX_DOCUMENTS, _JINA_MAX_DOCUMENT_LENGTH, _JINA_MAX_QUERY_LENGTH = 64, 2048, 512
@@ -52,52 +86,128 @@ def logit_score(checkpoint: Checkpoint) -> Parts | None:
                 f"{source} has the token id {token!r}, outside of the vocabulary of {checkpoint.vocab_size}"
             )
     templated = "message" in (checkpoint.module_settings.get("modality_config") or {})
-    return _parts(checkpoint, (int(yes or 0), no), "chat-template" if templated else None, source)
+    asked = _asked_family(checkpoint)
+    prompt = asked.prompt if asked is not None else "chat-template" if templated else None
+    return _parts(checkpoint, (int(yes or 0), no), prompt, source)
 
 
 def converted(checkpoint: Checkpoint) -> Parts | None:
-    """Recognise a published reranker whose two vocabulary rows were made into a head of one score, by its name."""
-    prompt = next((family.prompt for family in _PUBLISHED if _is_named(checkpoint, family)), None)
-    parts = None if prompt is None else sequence_classification(checkpoint)
+    """Recognise a reranker whose vocabulary rows were made into a head of one score, by its files or by the options."""
+    if checkpoint.task == "reward" or not checkpoint.architecture.endswith("ForSequenceClassification"):
+        return None
+    if _keeps_vocabulary_head(checkpoint) or not family_of(checkpoint.config["model_type"]).causal:
+        return None
+    parts = sequence_classification(checkpoint)
     if parts is None or parts.classify is None or parts.classify.num_labels != 1:
         return None
+    found = _family(checkpoint)
+    if found is None and (parts.classify.kind != "reward" or checkpoint.task != "rerank"):
+        return None
+    found = found or _family_of_type(checkpoint)
+    prompt: PromptFamily = "chat-template" if found is None else found[0].prompt
+    source = "the option task" if found is None else found[1]
     activation, read_from = activation_of(checkpoint, "cross_encoder", 1)
     classify = ClassifySpec(
-        kind="cross_encoder", num_labels=1, labels=parts.classify.labels, activation=activation, prompt_family=prompt
+        kind="cross_encoder",
+        num_labels=1,
+        labels=parts.classify.labels,
+        activation=activation,
+        pad_token_id=parts.classify.pad_token_id,
+        prompt_family=prompt,
     )
     facts = (
-        Fact(what="classify", value="cross_encoder, 1 column", source=f"the published name {checkpoint.name}"),
+        Fact(what="classify", value="cross_encoder, 1 column", source=source),
         Fact(what="activation", value=activation, source=read_from),
     )
     return Parts(classify=classify, templated=True, facts=facts)
 
 
-def _is_named(checkpoint: Checkpoint, family: _Published) -> bool:
-    short = checkpoint.name.rsplit("/", 1)[-1].lower()
-    return family.name in short and family.model_type == checkpoint.config["model_type"]
-
-
 def published(checkpoint: Checkpoint) -> Parts | None:
-    """Recognise a causal language model that is a reranker by its published name, or because the user asks to classify.
+    """Recognise a causal language model that is a reranker, by its model card or because the user says so.
 
-    Nothing in such a folder tells a reranker from the language model that it was made of.
+    Nothing else in such a folder tells a reranker from the language model that it was made of.
     """
-    if not checkpoint.architecture.endswith("ForCausalLM") or checkpoint.modules:
+    if checkpoint.modules or checkpoint.task not in (None, "rerank", "classify"):
         return None
+    if not checkpoint.architecture.endswith("ForCausalLM") and not _keeps_vocabulary_head(checkpoint):
+        return None
+    found = None if checkpoint.pooling is not None and checkpoint.task is None else _family(checkpoint)
+    if found is None and checkpoint.task is not None:
+        found = _family_of_type(checkpoint)
+    if found is None:
+        return None
+    family, source = found
+    asked_by = f"a reranker like {family.prompt}"
+    yes = checkpoint.vocabulary.require(family.yes, asked_by)
+    no = None if family.no is None else checkpoint.vocabulary.require(family.no, asked_by)
+    return _parts(checkpoint, (yes, no), family.prompt, source)
+
+
+def _keeps_vocabulary_head(checkpoint: Checkpoint) -> bool:
+    """Return whether the score is still in the vocabulary head of a `*ForSequenceClassification`, as vLLM reads it."""
+    return "classifier_from_token" in checkpoint.config and "score.weight" not in checkpoint.weights.tensors
+
+
+def _family(checkpoint: Checkpoint) -> tuple[_Published, str] | None:
+    """Return the published family whose prompt the scores need, and what says so: the option, else the files."""
+    asked = _asked_family(checkpoint)
+    if asked is not None:
+        return asked, "the option prompt_family"
     for family in _PUBLISHED:
-        if family.model_type != checkpoint.config["model_type"]:
-            continue
-        is_named = _is_named(checkpoint, family)
-        if is_named or checkpoint.task == "classify":
-            source = f"the published name {checkpoint.name}" if is_named else "the option task"
-            yes = checkpoint.vocabulary.require(family.yes, f"a reranker like {family.name}")
-            no = (
-                None
-                if family.no is None
-                else checkpoint.vocabulary.require(family.no, f"a reranker like {family.name}")
-            )
-            return _parts(checkpoint, (yes, no), family.prompt, source)
+        sign = _sign(checkpoint, family) if family.model_type == checkpoint.config["model_type"] else None
+        if sign is not None:
+            return family, sign
     return None
+
+
+def is_published_on(model_type: str) -> bool:
+    """Return whether one of the known families is of this type, so that `rerank` alone says enough."""
+    return any(family.model_type == model_type for family in _PUBLISHED)
+
+
+def _asked_family(checkpoint: Checkpoint) -> _Published | None:
+    return next((family for family in _PUBLISHED if family.prompt == checkpoint.prompt_family), None)
+
+
+def _family_of_type(checkpoint: Checkpoint) -> tuple[_Published, str] | None:
+    """Return the family that is published on this type of model, for a user who only said that it reranks."""
+    for family in _PUBLISHED:
+        if family.model_type == checkpoint.config["model_type"]:
+            return family, f"the option task; {family.prompt} is the known one of type {family.model_type}"
+    return None
+
+
+def _sign(checkpoint: Checkpoint, family: _Published) -> str | None:
+    """Return what in the files says that a checkpoint is of `family`; where they lie says nothing."""
+    answers = [family.yes] if family.no is None else [family.no, family.yes]
+    if checkpoint.config.get("classifier_from_token") == answers:
+        return "classifier_from_token in config.json"
+    if any(quoted in checkpoint.model_card for quoted in family.card):
+        return "README.md, which quotes the prompt or the code of this family"
+    return _head_of_answers(checkpoint, family)
+
+
+def _head_of_answers(checkpoint: Checkpoint, family: _Published) -> str | None:
+    """Recognise a head by its weights: it is the vocabulary's row of `yes` less that of `no`."""
+    head = checkpoint.weights.row("score.weight", 0)
+    if head is None or not checkpoint.vocabulary.is_readable:
+        return None
+    rows = [_vocabulary_row(checkpoint, word) for word in (family.yes, family.no) if word is not None]
+    found = [row for row in rows if row is not None and row.shape == head.shape]
+    if len(found) < len(rows):
+        return None
+    made = found[0] if family.no is None else found[0] - found[1]
+    norms = float(np.linalg.norm(head) * np.linalg.norm(made))
+    if norms == 0 or float(head @ made) < _SAME_ROW * norms:
+        return None
+    rest = "" if family.no is None else f" less that of {family.no!r}"
+    return f"score.weight, which is the row of {family.yes!r} in the vocabulary{rest}"
+
+
+def _vocabulary_row(checkpoint: Checkpoint, word: str) -> npt.NDArray[np.float32] | None:
+    token = checkpoint.vocabulary.token_id(word)
+    name = next((name for name in _VOCABULARY_HEADS if name in checkpoint.weights.tensors), "")
+    return None if token is None else checkpoint.weights.row(name, token)
 
 
 def listwise(checkpoint: Checkpoint) -> Parts | None:

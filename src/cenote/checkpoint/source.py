@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -18,7 +19,7 @@ from huggingface_hub.errors import (
 
 from cenote.errors import CheckpointError
 
-_SETTINGS = ["*.json", "*.txt", "*.model", "*.jinja", "artifact.metadata"]
+_SETTINGS = ["*.json", "*.txt", "*.model", "*.jinja", "artifact.metadata", "README.md"]
 _HEADS = ["sparse_linear.pt", "colbert_linear.pt", "*/model.safetensors", "*/pytorch_model.bin"]
 _SAFETENSORS = ["model.safetensors", "model-*.safetensors", "*/model-*.safetensors"]
 _PICKLES = ["pytorch_model.bin", "pytorch_model-*.bin"]
@@ -45,7 +46,7 @@ def locate(model: str, *, revision: str | None = None) -> Located:
     if folder.is_dir() and model.strip():
         if revision is not None:
             raise CheckpointError(f"{model} is a local folder and has no revisions; leave --revision {revision} out")
-        return Located(folder=folder, name=folder.resolve().name, revision=None)
+        return Located(folder=folder, name=folder_name(folder), revision=None)
     if folder.is_file():
         raise CheckpointError(
             f"{model} is a file; give the folder that holds config.json, or a hub id such as BAAI/bge-m3"
@@ -53,6 +54,11 @@ def locate(model: str, *, revision: str | None = None) -> Located:
     if _looks_like_a_path(model):
         raise CheckpointError(f"there is no folder {model}; give an existing folder or a hub id such as BAAI/bge-m3")
     return _from_hub(model, revision)
+
+
+def folder_name(folder: Path) -> str:
+    """Return what a folder is called where it was named: that of a link is its own, not that of what it points to."""
+    return os.path.basename(os.path.abspath(folder))
 
 
 def _looks_like_a_path(model: str) -> bool:

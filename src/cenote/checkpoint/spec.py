@@ -40,7 +40,7 @@ class EmbedSpec:
     """Dense embedding: `modes` are pooled and joined in this order, then `dense`, then L2 where `normalize`.
 
     `matryoshka` lists the sizes that the checkpoint was trained for; an empty tuple means trained for any size;
-    `None` means not trained for smaller sizes. `include_prompt=False` leaves the prompt's tokens out of the pooling.
+    `None` means that its files do not say. `include_prompt=False` leaves the prompt's tokens out of the pooling.
     `default_dimensions` is the size that the checkpoint's own files ask for where a request asks for none
     (sentence-transformers' `truncate_dim`).
     """
@@ -120,6 +120,11 @@ class ClassifySpec:
     pad_token_id: int | None = None
     prompt_family: PromptFamily | None = None
 
+    @property
+    def scores_pairs(self) -> bool:
+        """Whether its number says how well a document answers a query."""
+        return self.num_labels == 1 and self.kind != "reward"
+
 
 @dataclass(frozen=True, kw_only=True)
 class TokenClassifySpec:
@@ -169,6 +174,8 @@ class TextSpec:
     """The checkpoint's own template as Jinja source, set where a task formats its texts with one."""
     pair_prompt: PromptFamily | None = None
     """The prompt that a query and a document are written into, set where a language model reads pairs."""
+    prefers_pair_prompt: bool = False
+    """`pair_prompt` comes before a chat template that takes pairs, since the user named it."""
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -29,6 +29,11 @@ class Vocabulary:
         self._folder = folder
         self._settings = settings
 
+    @property
+    def is_readable(self) -> bool:
+        """Whether there is a file in which tokens can be looked up."""
+        return any((self._folder / name).is_file() for name in ("tokenizer.json", "vocab.txt"))
+
     def token_id(self, token: str) -> int | None:
         """Return the id of `token`, or `None` where it is not one token of the vocabulary."""
         found = self._ids(token)

@@ -12,20 +12,31 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import IO, Any, NamedTuple
 
+import numpy as np
+import numpy.typing as npt
+
 from cenote.checkpoint.jsonfile import MAX_JSON_BYTES, inside, read_object
 from cenote.errors import CheckpointError
 
 _MAX_HEADER_BYTES = 100 * 2**20
 """The bound of the safetensors format itself."""
 _OLD_PICKLES = 4
+_ROW_TYPES = {"F32": "<f4", "F16": "<f2", "BF16": "<u2"}
+"""numpy's types for safetensors' names; bfloat16 is read as the upper half of a float32."""
 _LFS_POINTER = b"version https://git-lfs"
 
 
 class TensorInfo(NamedTuple):
-    """Where a tensor lies and its shape; `shape` is `None` in pickled files, whose headers do not say."""
+    """Where a tensor lies and its shape; `shape` is `None` in pickled files, whose headers do not say.
+
+    `dtype` is safetensors' name of its number type, `start` and `stop` are where its bytes lie in the file.
+    """
 
     path: Path
     shape: tuple[int, ...] | None
+    dtype: str = ""
+    start: int = 0
+    stop: int = 0
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -38,6 +49,22 @@ class Weights:
     def shape(self, *names: str) -> tuple[int, ...] | None:
         """Return the shape of the first of `names` that is there and whose shape is known."""
         return next((self.tensors[name].shape for name in names if name in self.tensors), None)
+
+    def row(self, name: str, index: int) -> npt.NDArray[np.float32] | None:
+        """Return one row of a matrix in a safetensors file `(columns,)`; `None` where there is no such row."""
+        info = self.tensors.get(name)
+        if info is None or info.shape is None or len(info.shape) != 2 or info.dtype not in _ROW_TYPES:
+            return None
+        (rows, columns), stored = info.shape, np.dtype(_ROW_TYPES[info.dtype])
+        num_bytes = columns * stored.itemsize
+        if not 0 <= index < rows or columns < 1 or info.stop - info.start != rows * num_bytes:
+            return None
+        with info.path.open("rb") as file:
+            file.seek(info.start + index * num_bytes)
+            values = np.frombuffer(file.read(num_bytes), stored)
+        if info.dtype == "BF16":
+            values = (values.astype(np.uint32) << 16).view(np.float32)
+        return values.astype(np.float32)
 
 
 def find_weights(folder: Path) -> Weights | None:
@@ -97,7 +124,12 @@ def safetensors_header(path: Path) -> dict[str, TensorInfo]:
         raise CheckpointError(
             f"{path} has {size:,} bytes where its header says {8 + length + end:,}: it is damaged; fetch it again"
         )
-    return {name: TensorInfo(path, tuple(entry["shape"])) for name, entry in header.items()}
+    return {name: _tensor(path, entry, 8 + length) for name, entry in header.items()}
+
+
+def _tensor(path: Path, entry: Mapping[str, Any], data: int) -> TensorInfo:
+    start, stop = (data + offset for offset in entry["data_offsets"])
+    return TensorInfo(path, tuple(entry["shape"]), str(entry.get("dtype")), start, stop)
 
 
 def _parse_header(path: Path, raw: bytes) -> dict[str, Any]:
@@ -105,9 +137,10 @@ def _parse_header(path: Path, raw: bytes) -> dict[str, Any]:
         header = json.loads(raw)
         header.pop("__metadata__", None)
         for entry in header.values():
-            _, end = entry["data_offsets"]
-            if not (isinstance(end, int) and all(isinstance(size, int) for size in entry["shape"])):
-                raise ValueError("offsets and shapes must be integers")
+            start, end = entry["data_offsets"]
+            numbers = (start, end, *entry["shape"])
+            if not all(isinstance(number, int) for number in numbers) or min(numbers) < 0:
+                raise ValueError("offsets and shapes must be integers from 0 on")
     except (ValueError, TypeError, KeyError, AttributeError, RecursionError) as error:
         raise CheckpointError(f"{path} has a damaged safetensors header ({error}); fetch it again") from error
     return header  # type: ignore[no-any-return]

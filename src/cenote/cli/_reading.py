@@ -34,13 +34,10 @@ class Reading:
 
 def read(model: str, options: EngineOptions) -> Reading:
     """Read the settings of `model` and decide; raises `CheckpointError` and `OptionError` as a start would."""
-    from cenote.checkpoint import locate, read_checkpoint
+    from cenote.checkpoint import read_model
     from cenote.checkpoint.decide import decide
     from cenote.runtime.device import device_facts
 
-    located = locate(model, revision=options.revision)
-    spec = read_checkpoint(
-        located.folder, name=located.name, revision=located.revision, task=options.task, pooling=options.pooling
-    )
+    spec = read_model(model, options)
     facts = device_facts(options.device)
     return Reading(spec=spec, facts=facts, decisions=decide(spec, options, facts))

@@ -51,12 +51,9 @@ def _audit_model(model: str, options: EngineOptions) -> Report:
     import torch
 
     from cenote.audit import DTYPES, audit_model
-    from cenote.checkpoint import locate, read_checkpoint
+    from cenote.checkpoint import read_model
 
-    located = locate(model, revision=options.revision)
-    spec = read_checkpoint(
-        located.folder, name=located.name, revision=located.revision, task=options.task, pooling=options.pooling
-    )
+    spec = read_model(model, options)
     return audit_model(spec, DTYPES if options.dtype == "auto" else (getattr(torch, options.dtype),))
 
 

@@ -132,7 +132,9 @@ def _named(entries: Sequence[ModelEntry], names: Sequence[str]) -> dict[str, Mod
 
 
 def _own_name(model: str) -> str:
-    return Path(model).resolve().name if Path(model).is_dir() else model
+    from cenote.checkpoint.source import folder_name
+
+    return folder_name(Path(model)) if Path(model).is_dir() else model
 
 
 def greeting(url: str, options: ServerOptions, engines: Mapping[str, AsyncEngine]) -> str:

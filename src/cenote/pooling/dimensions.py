@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from cenote.config import as_option
 from cenote.errors import InputError
 
 
@@ -11,8 +12,8 @@ from cenote.errors import InputError
 class DimensionRule:
     """The sizes an embedding of `native` values may be cut to.
 
-    `matryoshka` lists the sizes that the model was trained for, an empty tuple means all, `None` none. The native size
-    is always allowed; `any_size` allows every smaller one too.
+    `matryoshka` lists the sizes that the model was trained for; an empty tuple means all, `None` that its files do not
+    say. The native size is always allowed; `any_size` allows every smaller one too.
     """
 
     native: int
@@ -29,12 +30,15 @@ class DimensionRule:
             return
         if self.matryoshka is None:
             raise self._refusal(
-                f"this model was not trained for smaller embeddings: leave dimensions out, ask for {self.native}, "
-                "or start with the option any_dimensions to cut them all the same"
+                "the files of this model do not say that it was trained for smaller embeddings: leave dimensions out, "
+                f"ask for {self.native}, or start the model with {as_option('any_dimensions')} to cut them all the same"
             )
         if dimensions not in self.matryoshka:
             sizes = ", ".join(map(str, sorted({*self.matryoshka, self.native})))
-            raise self._refusal(f"this model was trained for the dimensions {sizes}, not for {dimensions}")
+            raise self._refusal(
+                f"this model was trained for the dimensions {sizes}, not for {dimensions}; "
+                f"{as_option('any_dimensions')} at its start allows every size"
+            )
 
     def _is_native(self, dimensions: int) -> bool:
         return type(dimensions) is int and dimensions == self.native

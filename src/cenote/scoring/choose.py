@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 
-from cenote.checkpoint.spec import ClassifySpec, ModelSpec
+from cenote.checkpoint.spec import ModelSpec
+from cenote.config import as_option
 from cenote.core import Core, Pending
 from cenote.errors import UnsupportedTaskError
 from cenote.outputs import RerankKind
@@ -32,7 +33,7 @@ def score(core: Core, request: ScoreRequest) -> Pending[PairScores]:
 
 def scoring_kind(spec: ModelSpec) -> RerankKind:
     """Return how the model scores a pair: what reads query and document together comes before what embeds them."""
-    if spec.classify is not None and _scores_pairs(spec.classify):
+    if spec.classify is not None and spec.classify.scores_pairs:
         return "cross_encoder" if spec.text.pair_prompt is None else "llm_reranker"
     if spec.listwise is not None:
         return "listwise"
@@ -45,17 +46,16 @@ def scoring_kind(spec: ModelSpec) -> RerankKind:
 
 def reads_pairs(spec: ModelSpec) -> bool:
     """Return whether the model is made for scoring: it reads query and document together."""
-    return spec.listwise is not None or (spec.classify is not None and _scores_pairs(spec.classify))
-
-
-def _scores_pairs(classify: ClassifySpec) -> bool:
-    return classify.num_labels == 1 and classify.kind != "reward"
+    return spec.listwise is not None or (spec.classify is not None and spec.classify.scores_pairs)
 
 
 def _why_not(spec: ModelSpec) -> str:
     if spec.classify is None:
         return f"scores no pairs; it offers: {', '.join(spec.tasks)}"
     if spec.classify.kind == "reward":
-        return "is a reward model, which scores one conversation and not a query with its documents: use reward"
+        why = "is a reward model, which scores one conversation and not a query with its documents: use reward"
+        if not spec.architecture.endswith("ForSequenceClassification"):
+            return why
+        return f"{why}, or start it with {as_option('task', 'rerank')} if it was trained to score pairs"
     labels = ", ".join(spec.classify.labels)
     return f"gives {spec.classify.num_labels} labels ({labels}) and not one relevance score: use classify"

@@ -9,6 +9,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from cenote.checkpoint.spec import TextSpec
+from cenote.config import as_option
 from cenote.errors import CheckpointError
 from cenote.text.chat import ChatEncoder, Messages
 from cenote.text.control_tokens import control_pattern, neutral
@@ -45,17 +46,18 @@ class PromptedPairs:
 
 
 def read_prompted_pairs(spec: TextSpec, chats: ChatEncoder) -> PromptedPairs:
-    """Find the prompt of pairs: the checkpoint's template, else that of its published family.
+    """Find the prompt of pairs: the one that the user named, the checkpoint's template, or that of its family.
 
     Raise `CheckpointError` where there is none, or where the tokenizer does not read it piece by piece.
     """
-    prompt = _own_prompt(chats) if chats.template else None
+    prompt = _own_prompt(chats) if chats.template and not spec.prefers_pair_prompt else None
     if prompt is None and spec.pair_prompt is not None:
         prompt = FAMILY_PROMPTS.get(spec.pair_prompt)
     if prompt is None:
         raise CheckpointError(
             f"the scores of this model need a prompt, and {spec.tokenizer_folder} has no chat template that writes out "
-            "messages of the roles `query` and `document`: put one into a file chat_template.jinja there"
+            "messages of the roles `query` and `document`: put one into a file chat_template.jinja there, or say which "
+            f"published prompt it was trained with by {as_option('prompt_family', *FAMILY_PROMPTS)}"
         )
     return PromptedPairs(spec=spec, prompt=prompt, encoder=_encoder(chats, _fixed_texts(prompt)))
 

@@ -7,6 +7,7 @@ from collections.abc import Sequence as Many
 import numpy as np
 import numpy.typing as npt
 
+from cenote.config import as_option
 from cenote.core import Core, Pending, usage
 from cenote.errors import InputError, UnsupportedTaskError
 from cenote.outputs import Answers, Scores
@@ -32,8 +33,15 @@ def reward(core: Core, texts: Texts | Many[Messages], *, param: str = "texts") -
     if core.spec.token_classify is not None and core.spec.token_classify.kind == "process_reward":
         return _process(core, texts, param)
     if core.spec.classify is None or core.spec.classify.kind != "reward":
-        raise UnsupportedTaskError(f"model {core.info.name!r} is not a reward model", param="task")
+        raise UnsupportedTaskError(f"model {core.info.name!r} is not a reward model{_remedy(core)}", param="task")
     return _outcome(core, texts, param)
+
+
+def _remedy(core: Core) -> str:
+    spec = core.spec
+    if spec.classify is None or spec.classify.num_labels > 1 or spec.classify.kind == "llm_reranker":
+        return ""
+    return f"; if its score is a reward and no relevance, start it with {as_option('task', 'reward')}"
 
 
 def _outcome(core: Core, texts: Texts | Many[Messages], param: str) -> Pending[Rewards]:
