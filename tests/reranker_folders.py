@@ -28,6 +28,42 @@ ATTACHED_TAIL_TEMPLATE = PAIR_TEMPLATE.replace(
 START_ID = 197
 
 
+CARDS = {
+    "qwen3-reranker": "system\\nJudge whether the Document meets the requirements based on the Query and the Instruct "
+    'provided. Note that the answer can only be \\"yes\\" or \\"no\\".<|im_end|>',
+    "mxbai-rerank-v2": "from mxbai_rerank import MxbaiRerankV2",
+    "bge-reranker-v2-gemma": "Given a query A and a passage B, determine whether the passage contains an answer to the "
+    "query by providing a prediction of either 'Yes' or 'No'.",
+}
+"""The line of each published model card that only it has."""
+
+
+def add_card(folder: Path, family: str) -> Path:
+    """Write the model card of a published family and return the folder."""
+    lines = ["---", "pipeline_tag: text-ranking", "---", "# A reranker", "```python", CARDS[family], "```"]
+    (folder / "README.md").write_text("\n".join(lines))
+    return folder
+
+
+def convert_head(
+    original: Path, converted: Path, yes: str = "yes", no: str | None = "no", *, keep: bool = False
+) -> Path:
+    """Make the head of `converted` the row of `yes` less that of `no`, as the published conversions do.
+
+    `keep` stores the vocabulary head as well, as a model has it whose head is tied to the embedding.
+    """
+    weights = load_file(original / "model.safetensors")
+    tokens = {piece: i for i, (piece, _) in enumerate(_pieces(original))}
+    head = weights["lm_head.weight"] if keep else weights.pop("lm_head.weight")
+    score = head[tokens[yes]] if no is None else head[tokens[yes]] - head[tokens[no]]
+    save_file({**weights, "score.weight": score[None].clone()}, converted / "model.safetensors", {"format": "pt"})
+    return converted
+
+
+def _pieces(folder: Path) -> list[tuple[str, float]]:
+    return json.loads((folder / "tokenizer.json").read_text())["model"]["vocab"]  # type: ignore[no-any-return]
+
+
 def tiny_reranker(
     folder: Path,
     model_type: str = "qwen3",

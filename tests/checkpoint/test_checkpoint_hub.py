@@ -20,7 +20,7 @@ import torch
 from safetensors.torch import load_file
 
 COMMIT = "0123456789abcdef0123456789abcdef01234567"
-UNUSED = ("onnx/model.onnx", "tf_model.h5", "README.md", "optimizer.pt", "pytorch_model.bin", "run.py")
+UNUSED = ("onnx/model.onnx", "tf_model.h5", "optimizer.pt", "pytorch_model.bin", "run.py")
 
 
 class _Hub(BaseHTTPRequestHandler):
@@ -105,6 +105,7 @@ def hub(chain: Path, tmp_path: Path) -> Iterator[Hub]:
     (chain / "onnx").mkdir()
     for name in UNUSED:
         (chain / name).write_bytes(b"unused")
+    (chain / "README.md").write_text("# A model")
     _Hub.root, _Hub.fetched, _Hub.refusal, _Hub.tokens = chain, [], None, set()
     server = ThreadingHTTPServer(("127.0.0.1", 0), _Hub)
     thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.05})
@@ -132,6 +133,7 @@ def test_only_what_is_needed_is_fetched(hub: Hub) -> None:
     }
     fetched = set(hub.handler.fetched)
     assert {"model.safetensors", "tokenizer.json", "1_Pooling/config.json", "2_Dense/model.safetensors"} <= fetched
+    assert "README.md" in fetched
     assert not set(UNUSED) & fetched
     assert "Bearer hf_of_this_test" in hub.handler.tokens
 

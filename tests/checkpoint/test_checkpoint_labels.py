@@ -15,6 +15,7 @@ from sentence_transformers import CrossEncoder
 from cenote.checkpoint import read_checkpoint
 from cenote.checkpoint.spec import ClassifySpec
 from cenote.errors import CheckpointError
+from reranker_folders import add_card
 
 SIGMOID = "torch.nn.modules.activation.Sigmoid"
 FLAT = "sbert_ce_default_activation_function"
@@ -143,10 +144,16 @@ def test_token_labels(checkpoint: CheckpointFactory) -> None:
     assert (spec.token_classify.activation, spec.token_classify.step_tag_id) == ("softmax", None)
 
 
-def test_one_column_of_a_decoder_is_a_reward(checkpoint: CheckpointFactory, tmp_path: Path) -> None:
+def test_one_column_of_a_decoder_is_a_reward(
+    checkpoint: CheckpointFactory, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
     folder = writable(checkpoint("qwen3", head="sequence_classification", num_labels=1), tmp_path)
     reward = _classify(folder)
     assert (reward.kind, reward.activation, reward.use_activation) == ("reward", "identity", False)
+    assert "--task rerank (in Python task='rerank')" in caplog.text
+    caplog.clear()
+    assert read_checkpoint(folder, task="reward").classify == reward
+    assert not caplog.records
     edit(folder / "config.json", sentence_transformers={"activation_fn": SIGMOID})
     reranker = _classify(folder)
     assert (reranker.kind, reranker.activation, reranker.use_activation) == ("cross_encoder", "sigmoid", True)
@@ -199,8 +206,20 @@ def test_the_step_token_of_the_checkpoints_own_tokenizer(checkpoint: CheckpointF
 def test_a_score_behind_a_plain_bert_is_not_offered(checkpoint: CheckpointFactory) -> None:
     with pytest.raises(CheckpointError, match="does not offer the task 'classify'; it offers: embed"):
         read_checkpoint(checkpoint("bert"), task="classify", pooling="cls")
-    with pytest.raises(CheckpointError, match="the task 'rerank' is not known"):
-        read_checkpoint(checkpoint("bert"), task="rerank")
+    with pytest.raises(CheckpointError, match=r"the task 'sort' is not known; choose one of: .*, rerank, reward"):
+        read_checkpoint(checkpoint("bert"), task="sort")
+    with pytest.raises(CheckpointError, match="the prompt_family 'mine' is not known; choose one of: qwen3-reranker"):
+        read_checkpoint(checkpoint("bert"), prompt_family="mine")
+
+
+def test_one_column_of_an_encoder_is_a_reward_where_the_user_says_so(scorer: Path) -> None:
+    """OpenAssistant's reward models are DeBERTa, and their files are those of a cross-encoder."""
+    spec = read_checkpoint(scorer, task="reward")
+    assert spec.classify is not None
+    assert (spec.classify.kind, spec.classify.activation) == ("reward", "identity")
+    assert next(fact.source for fact in spec.facts if fact.what == "classify") == "the option task"
+    with pytest.raises(CheckpointError, match="is no language model that scores pairs: leave prompt_family out"):
+        read_checkpoint(scorer, prompt_family="qwen3-reranker")
 
 
 def _with_tensors(folder: Path, **tensors: torch.Tensor) -> None:
@@ -233,20 +252,23 @@ def causal(checkpoint: CheckpointFactory, tmp_path: Path) -> Path:
 
 
 def test_a_causal_model_alone_is_ambiguous(causal: Path) -> None:
-    with pytest.raises(CheckpointError, match=r"--task classify .* --pooling cls\|last"):
+    with pytest.raises(CheckpointError, match=r"--task rerank .* --pooling cls\|last"):
         read_checkpoint(causal)
     assert read_checkpoint(causal, pooling="last").tasks == ("embed",)
 
 
-def test_a_published_name_is_recognised(causal: Path) -> None:
+def test_a_published_reranker_is_recognised_by_its_model_card(causal: Path) -> None:
     tokenizer = json.loads((causal / "tokenizer.json").read_text())
     vocab = [
         (piece[1:] if piece[1:] in ("yes", "no") else piece, score) for piece, score in tokenizer["model"]["vocab"]
     ]
     tokenizer["model"]["vocab"] = vocab
     (causal / "tokenizer.json").write_text(json.dumps(tokenizer))
-    spec = read_checkpoint(causal, name="Qwen/Qwen3-Reranker-0.6B")
-    asked = read_checkpoint(causal, task="classify")
+    with pytest.raises(CheckpointError, match="--task rerank"):
+        read_checkpoint(causal, name="Qwen/Qwen3-Reranker-0.6B")
+    asked, as_before = read_checkpoint(causal, task="rerank"), read_checkpoint(causal, task="classify")
+    spec = read_checkpoint(add_card(causal, "qwen3-reranker"))
+    assert asked.classify == as_before.classify
     assert spec.classify is not None
     assert spec.classify == asked.classify
     ids = [piece for piece, _ in vocab]
@@ -261,7 +283,7 @@ def test_a_published_name_is_recognised(causal: Path) -> None:
 def test_a_reranker_without_its_answers(checkpoint: CheckpointFactory) -> None:
     folder = checkpoint("qwen2", head="causal_lm")
     with pytest.raises(CheckpointError, match=r"the token '1', which the tokenizer in .* lacks"):
-        read_checkpoint(folder, name="mixedbread-ai/mxbai-rerank-base-v2")
+        read_checkpoint(folder, task="rerank")
 
 
 def test_logit_score_as_sentence_transformers_saves_it(causal: Path, tmp_path: Path) -> None:

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
-from checkpoint_folders import edit, edit_modules, write
+from checkpoint_folders import CheckpointFactory, edit, edit_modules, writable, write
 from safetensors.torch import load_file
 from sentence_transformers import SentenceTransformer
+from sentence_transformers.sentence_transformer.losses import MatryoshkaLoss, MultipleNegativesRankingLoss
 from sentence_transformers.sentence_transformer.modules import Pooling
 
 from cenote.checkpoint import read_checkpoint
@@ -195,6 +198,52 @@ def test_matryoshka_sizes(
     embed = read_checkpoint(bert).embed
     assert embed is not None
     assert (embed.matryoshka, embed.default_dimensions, embed.dimensions) == (matryoshka, default, HIDDEN_SIZE)
+
+
+QWEN3_QUERY = "Instruct: Given a web search query, retrieve relevant passages that answer the query\nQuery:"
+GEMMA_QUERY = "task: search result | query: "
+GEMMA_DENSE = (TinyDense(HIDDEN_SIZE, 256, "Identity", bias=False), TinyDense(256, 200, "Identity", bias=False))
+
+
+@pytest.mark.parametrize(
+    ("family", "modules", "expected"),
+    [
+        ("qwen3", {"pooling_mode": "lasttoken", "prompts": {"query": QWEN3_QUERY, "document": ""}}, ()),
+        ("qwen3", {"pooling_mode": "mean", "prompts": {"query": QWEN3_QUERY}}, None),
+        ("qwen3", {"pooling_mode": "lasttoken"}, None),
+        ("qwen2", {"pooling_mode": "lasttoken", "prompts": {"query": QWEN3_QUERY}}, None),
+        ("gemma3_text_bidirectional", {"dense": GEMMA_DENSE, "prompts": {"query": GEMMA_QUERY}}, (128,)),
+        ("gemma3_text_bidirectional", {"prompts": {"query": GEMMA_QUERY}}, None),
+    ],
+)
+def test_families_that_were_trained_for_smaller_sizes_without_saying_so(
+    checkpoint: CheckpointFactory, tmp_path: Path, family: str, modules: dict[str, Any], expected: object
+) -> None:
+    """Qwen3-Embedding and EmbeddingGemma, by their backbone, their modules and the prompt of their queries."""
+    folder = writable(checkpoint(family), tmp_path)
+    spec = read_checkpoint(add_sentence_transformers_files(folder, normalize=True, **modules))
+    assert spec.embed is not None
+    assert spec.embed.matryoshka == expected
+    sources = [fact.source for fact in spec.facts if fact.what == "matryoshka"]
+    assert [source.startswith("made like ") for source in sources] == ([] if expected is None else [True])
+
+
+def test_sizes_in_the_model_card_that_training_wrote(chain: Path) -> None:
+    """Every card of sentence-transformers links to a page on Matryoshka models: only the loss says something."""
+    model = SentenceTransformer(str(chain), device="cpu")
+    model.save(str(chain))
+    assert "matryoshka" in (chain / "README.md").read_text().lower()
+    embed = read_checkpoint(chain).embed
+    assert embed is not None
+    assert embed.matryoshka is None
+    loss = MatryoshkaLoss(model, MultipleNegativesRankingLoss(model), matryoshka_dims=[8, 4, 2])
+    config = json.dumps(loss.get_config_dict(), indent=4)
+    (chain / "README.md").write_text(f"* Loss: MatryoshkaLoss with these parameters:\n  ```json\n{config}\n  ```")
+    spec = read_checkpoint(chain)
+    assert spec.embed is not None
+    assert spec.embed.matryoshka == (2, 4, 8)
+    fact = next(fact for fact in spec.facts if fact.what == "matryoshka")
+    assert (fact.value, fact.source) == ("2, 4, 8", "MatryoshkaLoss in README.md")
 
 
 def test_token_vectors_where_they_are_asked_for(bert: Path) -> None:

@@ -13,7 +13,7 @@ from checkpoint_folders import write
 from safetensors.torch import load_file, save_file
 
 from cenote.checkpoint import read_checkpoint
-from cenote.checkpoint.weights import find_weights, pickled_names, safetensors_header
+from cenote.checkpoint.weights import find_weights, pickled_names, read_weights, safetensors_header
 from cenote.errors import CheckpointError
 
 
@@ -42,6 +42,29 @@ def test_shards_are_listed_once_each(bert: Path, suffix: str) -> None:
     assert sorted(weights.files) == paths
     assert names <= set(weights.tensors)
     assert read_checkpoint(bert, pooling="cls").weight_files == weights.files
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float16, torch.bfloat16])
+def test_one_row_of_a_matrix_is_read_without_the_rest(tmp_path: Path, dtype: torch.dtype) -> None:
+    torch.manual_seed(0)
+    matrix = torch.randn(5, 7).to(dtype)
+    path = tmp_path / "model.safetensors"
+    save_file({"a": torch.zeros(3), "b": matrix, "c": torch.ones(2, 7, dtype=torch.int32)}, path)
+    weights = read_weights((path,))
+    for index in range(5):
+        row = weights.row("b", index)
+        assert row is not None
+        assert row.tolist() == matrix[index].float().tolist()
+    for name, index in (("b", 5), ("b", -1), ("a", 0), ("c", 0), ("d", 0)):
+        assert weights.row(name, index) is None
+
+
+def test_a_row_of_a_header_that_lies_is_none(tmp_path: Path) -> None:
+    """The shape says more than the bytes hold."""
+    entry = {"dtype": "F32", "shape": [2**40, 2**20], "data_offsets": [0, 16]}
+    header = json.dumps({"b": entry}).encode()
+    (tmp_path / "model.safetensors").write_bytes(struct.pack("<Q", len(header)) + header + bytes(16))
+    assert read_weights((tmp_path / "model.safetensors",)).row("b", 2**39) is None
 
 
 @pytest.mark.parametrize("suffix", ["safetensors", "bin"])

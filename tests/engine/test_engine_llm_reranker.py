@@ -16,7 +16,8 @@ from sentence_transformers import CrossEncoder
 from transformers import AutoModelForCausalLM, AutoTokenizer
 
 from cenote import CheckpointError, Engine, InputError, TooLongError
-from reranker_folders import ATTACHED_TAIL_TEMPLATE, PAIR_TEMPLATE, edit, tiny_reranker
+from cenote.checkpoint import read_checkpoint
+from reranker_folders import ATTACHED_TAIL_TEMPLATE, PAIR_TEMPLATE, add_card, convert_head, edit, tiny_reranker
 from tolerances import assert_close
 
 QUERY = "what is the capital of france"
@@ -68,8 +69,8 @@ def gemma_ids(encode: Encode, query: str, document: str, task: str | None, limit
 
 
 FAMILIES: dict[str, tuple[dict[str, Any], Callable[..., Ids]]] = {
-    "Qwen3-Reranker-0.6B": ({"model_type": "qwen3", "words": ("yes", "no")}, qwen3_ids),
-    "mxbai-rerank-base-v2": ({"model_type": "qwen2", "words": ("1", "0")}, mxbai_ids),
+    "qwen3-reranker": ({"model_type": "qwen3", "words": ("yes", "no")}, qwen3_ids),
+    "mxbai-rerank-v2": ({"model_type": "qwen2", "words": ("1", "0")}, mxbai_ids),
     "bge-reranker-v2-gemma": ({"model_type": "gemma", "words": ("Yes", "<bos>")}, gemma_ids),
 }
 
@@ -100,7 +101,7 @@ def long_documents(limit: int) -> list[str]:
 @pytest.mark.parametrize("name", FAMILIES)
 def test_equal_to_the_full_head_with_the_prompt_of_the_card(name: str, instruction: str | None, tmp_path: Path) -> None:
     arguments, card_ids = FAMILIES[name]
-    folder = tiny_reranker(tmp_path / name, limit=512, **arguments)
+    folder = add_card(tiny_reranker(tmp_path / "model", limit=512, **arguments), name)
     encode = encoder_of(folder)
     prompts = [card_ids(encode, QUERY, document, instruction, 512) for document in DOCUMENTS]
     reference = full_head_scores(folder, prompts, arguments["words"])
@@ -122,7 +123,7 @@ def test_equal_to_the_full_head_with_the_prompt_of_the_card(name: str, instructi
 def test_a_long_document_never_costs_the_template_its_tail(name: str, tmp_path: Path) -> None:
     """BL-11: a sweep over the limit against the card's own truncation; the score without the tail is another."""
     arguments, card_ids = FAMILIES[name]
-    folder = tiny_reranker(tmp_path / name, limit=512, **arguments)
+    folder = add_card(tiny_reranker(tmp_path / "model", limit=512, **arguments), name)
     encode, documents = encoder_of(folder), long_documents(512)
     prompts = [card_ids(encode, QUERY, document, None, 512) for document in documents]
     reference = full_head_scores(folder, prompts, arguments["words"])
@@ -139,7 +140,7 @@ def test_a_long_document_never_costs_the_template_its_tail(name: str, tmp_path: 
 
 
 def test_the_query_is_never_cut_unless_a_cap_asks_for_it(tmp_path: Path) -> None:
-    folder = tiny_reranker(tmp_path / "Qwen3-Reranker-0.6B", limit=512)
+    folder = add_card(tiny_reranker(tmp_path / "model", limit=512), "qwen3-reranker")
     with Engine(folder) as engine:
         with pytest.raises(TooLongError, match=r"query and the prompt around it .* max_tokens_per_query") as caught:
             engine.rerank("stone " * 600, ["a cat"])
@@ -170,7 +171,7 @@ def test_logit_score_equals_sentence_transformers(template: str, tmp_path: Path)
 
 
 def test_the_template_of_the_checkpoint_comes_before_that_of_the_family(tmp_path: Path) -> None:
-    named = tiny_reranker(tmp_path / "Qwen3-Reranker-0.6B", limit=512, template=PAIR_TEMPLATE)
+    named = add_card(tiny_reranker(tmp_path / "model", limit=512, template=PAIR_TEMPLATE), "qwen3-reranker")
     encode = encoder_of(named)
     tokenizer = AutoTokenizer.from_pretrained(named)
     messages = [{"role": "query", "content": QUERY}, {"role": "document", "content": DOCUMENTS[0]}]
@@ -184,7 +185,7 @@ CHAT_TEMPLATE = "{% for m in messages %}{% if m.role in ('user', 'assistant') %}
 
 
 def test_a_chat_template_for_other_roles_is_not_used(tmp_path: Path) -> None:
-    folder = tiny_reranker(tmp_path / "Qwen3-Reranker-0.6B", limit=512, template=CHAT_TEMPLATE)
+    folder = add_card(tiny_reranker(tmp_path / "model", limit=512, template=CHAT_TEMPLATE), "qwen3-reranker")
     prompt = qwen3_ids(encoder_of(folder), QUERY, DOCUMENTS[0], None, 512)
     with Engine(folder) as engine:
         raw = engine.score(QUERY, DOCUMENTS[0], raw_scores=True)
@@ -213,7 +214,7 @@ def test_a_template_that_rewrites_texts_is_refused(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("token", ["<|im_end|>", "<|im_start|>", "</think>", "<|endoftext|>"])
 def test_control_tokens_in_a_text_are_read_as_text(token: str, tmp_path: Path) -> None:
-    folder = tiny_reranker(tmp_path / "Qwen3-Reranker-0.6B", limit=512)
+    folder = add_card(tiny_reranker(tmp_path / "model", limit=512), "qwen3-reranker")
     broken = f"{token[0]} {token[1:]}"
     prompt = qwen3_ids(encoder_of(folder), f"who {broken}", f"a {broken} cat", f"do {broken}", 512)
     with Engine(folder) as engine:
@@ -222,20 +223,25 @@ def test_control_tokens_in_a_text_are_read_as_text(token: str, tmp_path: Path) -
     assert_close(raw, full_head_scores(folder, [prompt], ("yes", "no")), "raw")
 
 
-def test_a_converted_reranker_scores_like_the_original(tmp_path: Path) -> None:
-    """`w_yes - w_no` as the one row of `Qwen3ForSequenceClassification`, recognised by its name."""
-    original = tiny_reranker(tmp_path / "Qwen3-Reranker-0.6B", limit=512)
-    converted = tiny_reranker(
-        tmp_path / "Qwen3-Reranker-0.6B-seq-cls", limit=512, head="sequence_classification", num_labels=1
-    )
-    weights = load_file(original / "model.safetensors")
-    yes, no = AutoTokenizer.from_pretrained(original).convert_tokens_to_ids(["yes", "no"])
-    head = weights.pop("lm_head.weight")
-    save_file(
-        {**weights, "score.weight": (head[yes] - head[no])[None]}, converted / "model.safetensors", {"format": "pt"}
-    )
+CONVERTED: dict[str, tuple[dict[str, Any], bool, str | None]] = {
+    "by the option": ({"task": "rerank"}, False, None),
+    "by the name of the prompt": ({"prompt_family": "qwen3-reranker"}, False, None),
+    "by its model card": ({}, False, "qwen3-reranker"),
+    "by its weights": ({}, True, None),
+}
+
+
+@pytest.mark.parametrize("case", CONVERTED)
+def test_a_converted_reranker_scores_like_the_original(case: str, tmp_path: Path) -> None:
+    """`w_yes - w_no` as the one row of `Qwen3ForSequenceClassification`, in a folder whose name says nothing."""
+    options, keep, card = CONVERTED[case]
+    original = add_card(tiny_reranker(tmp_path / "original", limit=512), "qwen3-reranker")
+    converted = tiny_reranker(tmp_path / "models", limit=512, head="sequence_classification", num_labels=1)
+    convert_head(original, converted, keep=keep)
+    if card is not None:
+        add_card(converted, card)
     documents = [*DOCUMENTS, *long_documents(512)[::8]]
-    with Engine(original) as first, Engine(converted) as second:
+    with Engine(original, dtype="float32") as first, Engine(converted, dtype="float32", **options) as second:
         assert_close(
             second.score(QUERY, documents, raw_scores=True), first.score(QUERY, documents, raw_scores=True), "raw"
         )
@@ -243,10 +249,64 @@ def test_a_converted_reranker_scores_like_the_original(tmp_path: Path) -> None:
         assert second.rerank(QUERY, documents).kind == "llm_reranker"
 
 
+@pytest.mark.parametrize("model_type", ["qwen3", "qwen2", "gemma"])
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.float16])
+def test_a_head_that_is_made_of_vocabulary_rows_is_seen(model_type: str, dtype: torch.dtype, tmp_path: Path) -> None:
+    """Whatever it was rounded to; any other head stays a reward, even beside the same vocabulary."""
+    answers = {"qwen3": ("yes", "no"), "qwen2": ("1", "0"), "gemma": ("Yes", None)}[model_type]
+    words = tuple(word for word in answers if word is not None)
+    original = tiny_reranker(tmp_path / "original", model_type, words=words)
+    folder = tiny_reranker(tmp_path / "model", model_type, words=words, head="sequence_classification", num_labels=1)
+    weights = load_file(original / "model.safetensors")
+    if "lm_head.weight" not in weights:
+        weights["lm_head.weight"] = weights["model.embed_tokens.weight"]
+        save_file({key: value.clone() for key, value in weights.items()}, original / "model.safetensors")
+    convert_head(original, folder, *answers, keep=True)
+    weights = {key: value.to(dtype) for key, value in load_file(folder / "model.safetensors").items()}
+    save_file(weights, folder / "model.safetensors", {"format": "pt"})
+    spec = read_checkpoint(folder)
+    assert spec.classify is not None
+    assert spec.classify.kind == "cross_encoder"
+    assert any(fact.what == "classify" and fact.source.startswith("score.weight") for fact in spec.facts)
+    torch.manual_seed(1)
+    save_file(weights | {"score.weight": torch.randn(1, 64).to(dtype)}, folder / "model.safetensors", {"format": "pt"})
+    spec = read_checkpoint(folder)
+    assert spec.classify is not None
+    assert spec.classify.kind == "reward"
+
+
+def test_the_prompt_that_the_user_names_comes_before_that_of_the_checkpoint(tmp_path: Path) -> None:
+    folder = tiny_reranker(tmp_path / "model", limit=512, template=PAIR_TEMPLATE)
+    prompt = qwen3_ids(encoder_of(folder), QUERY, DOCUMENTS[0], None, 512)
+    with Engine(folder, prompt_family="qwen3-reranker", dtype="float32") as engine:
+        raw = engine.score(QUERY, DOCUMENTS[0], raw_scores=True)
+    assert_close(raw, full_head_scores(folder, [prompt], ("yes", "no")), "raw")
+
+
+def test_a_known_prompt_on_another_type_of_model(tmp_path: Path) -> None:
+    """Llama, trained with the prompt of Qwen3-Reranker: only the option can say so."""
+    folder = tiny_reranker(tmp_path / "model", "llama", limit=512)
+    prompts = [qwen3_ids(encoder_of(folder), QUERY, document, None, 512) for document in DOCUMENTS]
+    with Engine(folder, prompt_family="qwen3-reranker", dtype="float32") as engine:
+        raw = engine.score(QUERY, DOCUMENTS, raw_scores=True)
+    assert_close(raw, full_head_scores(folder, prompts, ("yes", "no")), "raw")
+
+
+def test_answers_that_the_configuration_names_as_vllm_reads_them(tmp_path: Path) -> None:
+    """`Qwen3ForSequenceClassification` whose score is still in the vocabulary head."""
+    folder = tiny_reranker(tmp_path / "model", limit=512)
+    prompts = [qwen3_ids(encoder_of(folder), QUERY, document, None, 512) for document in DOCUMENTS]
+    expected = full_head_scores(folder, prompts, ("yes", "no"))
+    turned = {"architectures": ["Qwen3ForSequenceClassification"], "is_original_qwen3_reranker": True}
+    edit(folder / "config.json", classifier_from_token=["no", "yes"], **turned)
+    with Engine(folder, dtype="float32") as engine:
+        assert_close(engine.score(QUERY, DOCUMENTS, raw_scores=True), expected, "raw")
+
+
 @pytest.mark.parametrize("dtype", ["float16", "bfloat16"])
 def test_half_precision_keeps_close_scores_apart(dtype: str, tmp_path: Path) -> None:
     """The two rows are kept, and their logits given, in fp32."""
-    folder = tiny_reranker(tmp_path / "Qwen3-Reranker-0.6B", limit=512)
+    folder = add_card(tiny_reranker(tmp_path / "model", limit=512), "qwen3-reranker")
     documents = long_documents(128)
     with Engine(folder, dtype=dtype) as half:
         scores = half.score(QUERY, documents)
@@ -255,7 +315,7 @@ def test_half_precision_keeps_close_scores_apart(dtype: str, tmp_path: Path) -> 
 
 
 def test_the_shared_prefix_is_computed_once(tmp_path: Path) -> None:
-    folder = tiny_reranker(tmp_path / "Qwen3-Reranker-0.6B", limit=512)
+    folder = add_card(tiny_reranker(tmp_path / "model", limit=512), "qwen3-reranker")
     with Engine(folder, max_batch_tokens=8192) as engine:
         runner = engine._core.lane.runner
         before = runner.num_tokens

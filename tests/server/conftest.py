@@ -1,6 +1,6 @@
 """Two servers for the tests of this folder, with models of 64 values and 64 tokens.
 
-`server` has `tiny`, which may be cut to any size and has prompts, and `fixed`, which was not trained for smaller sizes.
+`server` has `tiny`, which may be cut to any size and has prompts, and `fixed`, whose files do not say that.
 `kinds` has a model of each kind: `dense`, `reranker`, `nli` and `m3`, which gives three outputs.
 """
 
