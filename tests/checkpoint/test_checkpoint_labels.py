@@ -146,7 +146,7 @@ def test_token_labels(checkpoint: CheckpointFactory) -> None:
 def test_one_column_of_a_decoder_is_a_reward(checkpoint: CheckpointFactory, tmp_path: Path) -> None:
     folder = writable(checkpoint("qwen3", head="sequence_classification", num_labels=1), tmp_path)
     reward = _classify(folder)
-    assert (reward.kind, reward.activation, reward.use_activation) == ("reward", "identity", False)
+    assert (reward.kind, reward.activation, reward.use_activation) == ("reward", "sigmoid", False)
     edit(folder / "config.json", sentence_transformers={"activation_fn": SIGMOID})
     reranker = _classify(folder)
     assert (reranker.kind, reranker.activation, reranker.use_activation) == ("cross_encoder", "sigmoid", True)
@@ -170,7 +170,7 @@ def test_reward_heads_of_qwen(checkpoint: CheckpointFactory, tmp_path: Path, arc
         assert spec.classify is not None
         assert (spec.classify.kind, spec.classify.activation, spec.classify.use_activation) == (
             "reward",
-            "identity",
+            "auto",
             False,
         )
         return
@@ -179,7 +179,7 @@ def test_reward_heads_of_qwen(checkpoint: CheckpointFactory, tmp_path: Path, arc
     assert (steps.kind, steps.num_labels, steps.activation, steps.step_tag_id) == (
         "process_reward",
         2,
-        "softmax",
+        "auto",
         151651,
     )
 
