@@ -104,14 +104,14 @@ def listwise(checkpoint: CheckpointFactory) -> tuple[ModelSpec, Task]:
 
 def process_reward(checkpoint: CheckpointFactory) -> tuple[ModelSpec, Task]:
     part = TokenClassifySpec(
-        kind="process_reward", num_labels=2, labels=("bad", "good"), activation="softmax", step_tag_id=7
+        kind="process_reward", num_labels=2, labels=("bad", "good"), activation="auto", step_tag_id=7
     )
     spec = base(checkpoint, "qwen2")
     return replace(spec, architecture="Qwen2ForProcessRewardModel", token_classify=part), "token_classify"
 
 
 def outcome_reward(checkpoint: CheckpointFactory) -> tuple[ModelSpec, Task]:
-    part = ClassifySpec(kind="reward", num_labels=1, labels=("reward",), activation="identity")
+    part = ClassifySpec(kind="reward", num_labels=1, labels=("reward",), activation="auto", use_activation=False)
     return replace(base(checkpoint, "qwen2"), architecture="Qwen2ForRewardModel", classify=part), "classify"
 
 

@@ -149,7 +149,7 @@ def test_one_column_of_a_decoder_is_a_reward(
 ) -> None:
     folder = writable(checkpoint("qwen3", head="sequence_classification", num_labels=1), tmp_path)
     reward = _classify(folder)
-    assert (reward.kind, reward.activation, reward.use_activation) == ("reward", "identity", False)
+    assert (reward.kind, reward.activation, reward.use_activation) == ("reward", "sigmoid", False)
     assert "--task rerank (in Python task='rerank')" in caplog.text
     caplog.clear()
     assert read_checkpoint(folder, task="reward").classify == reward
@@ -177,7 +177,7 @@ def test_reward_heads_of_qwen(checkpoint: CheckpointFactory, tmp_path: Path, arc
         assert spec.classify is not None
         assert (spec.classify.kind, spec.classify.activation, spec.classify.use_activation) == (
             "reward",
-            "identity",
+            "auto",
             False,
         )
         return
@@ -186,7 +186,7 @@ def test_reward_heads_of_qwen(checkpoint: CheckpointFactory, tmp_path: Path, arc
     assert (steps.kind, steps.num_labels, steps.activation, steps.step_tag_id) == (
         "process_reward",
         2,
-        "softmax",
+        "auto",
         151651,
     )
 
@@ -216,7 +216,7 @@ def test_one_column_of_an_encoder_is_a_reward_where_the_user_says_so(scorer: Pat
     """OpenAssistant's reward models are DeBERTa, and their files are those of a cross-encoder."""
     spec = read_checkpoint(scorer, task="reward")
     assert spec.classify is not None
-    assert (spec.classify.kind, spec.classify.activation) == ("reward", "identity")
+    assert (spec.classify.kind, spec.classify.use_activation) == ("reward", False)
     assert next(fact.source for fact in spec.facts if fact.what == "classify") == "the option task"
     with pytest.raises(CheckpointError, match="is no language model that scores pairs: leave prompt_family out"):
         read_checkpoint(scorer, prompt_family="qwen3-reranker")

@@ -67,6 +67,15 @@ def test_raw_scores_and_json_lines_in_and_out(classifier: Path, tmp_path: Path) 
     assert_close(table(found), logits(classifier, TEXTS), "raw")
 
 
+def test_a_reward_is_raw_unless_its_sigmoid_is_asked_for(tmp_path: Path) -> None:
+    folder = tiny_checkpoint("qwen3", tmp_path / "reward", head="sequence_classification", num_labels=1)
+    raw, output = logits(folder, TEXTS), tmp_path / "out.jsonl"
+    for flags, expected in (([], raw), (["--raw-scores"], raw), (["--no-raw-scores"], raw.sigmoid())):
+        arguments = ["--dtype", "float32", "--output", str(output), *flags]
+        assert run(["classify", str(folder), *TEXTS, *arguments]) == 0
+        assert_close(np.array([[line["score"]] for line in lines(output.read_text())]), expected, "raw")
+
+
 def test_long_texts_are_cut_or_named(classifier: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     source, output = tmp_path / "in.txt", tmp_path / "out.jsonl"
     source.write_text(f"the cat\n{LONG_TEXT}\n")

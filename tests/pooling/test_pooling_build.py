@@ -63,7 +63,6 @@ def test_sequence_classification(checkpoint: CheckpointFactory, family: str, num
     folder = checkpoint(family, head="sequence_classification", num_labels=num_labels)
     texts = DECODER_TEXTS if family == "qwen3" else ENCODER_TEXTS
     served = serve(folder)
-    is_reward = family == "qwen3" and num_labels == 1
     model = AutoModelForSequenceClassification.from_pretrained(folder).eval()
     scores = served.run_task("classify", texts, use_activation=True)
     raw = served.run_task("classify", texts, use_activation=False)
@@ -72,7 +71,7 @@ def test_sequence_classification(checkpoint: CheckpointFactory, family: str, num
             reference = model(input_ids=torch.tensor([ids])).logits[0]
         assert_close(logits, reference, "raw")
         activated = reference.sigmoid() if num_labels == 1 else reference.softmax(-1)
-        assert_close(score, reference if is_reward else activated, "raw" if is_reward else "unit")
+        assert_close(score, activated)
 
 
 @pytest.mark.parametrize("pooling", ["bos", "mean", "late"])
@@ -136,10 +135,7 @@ def test_process_rewards(steps: Served) -> None:
 
 def test_columns_are_cut_before_the_activation_is_chosen(steps: Served) -> None:
     """One column of two is a sigmoid, not a softmax that has lost a column."""
-    spec = steps.spec.token_classify
-    assert spec is not None
-    auto = serve_spec(steps.spec, token_classify=replace(spec, activation="auto"))
-    for ids, rewards in zip(STEPS, auto.run_task("token_classify", STEPS, returned_token_ids=(1,)), strict=True):
+    for ids, rewards in zip(STEPS, steps.run_task("token_classify", STEPS, returned_token_ids=(1,)), strict=True):
         at = [i for i, token in enumerate(ids) if token == 50]
         assert_close(rewards, reward_logits(steps.spec.folder, ids)[at][:, [1]].sigmoid())
 
@@ -181,7 +177,7 @@ def test_a_checkpoint_that_asks_for_columns_it_lacks_does_not_start(steps: Serve
         serve_spec(steps.spec, token_classify=replace(spec, returned_token_ids=(5,)))
 
 
-def test_outcome_rewards_have_no_activation(tmp_path: Path) -> None:
+def test_outcome_rewards_have_an_activation_only_where_it_is_asked_for(tmp_path: Path) -> None:
     folder = reward_checkpoint(tmp_path, "Qwen2ForRewardModel", 1)
     served = serve(folder)
     wish: dict[Task, PoolingParams] = {task: PoolingParams(task=task) for task in ("classify", "token_classify")}
@@ -189,6 +185,8 @@ def test_outcome_rewards_have_no_activation(tmp_path: Path) -> None:
         logits = reward_logits(folder, ids)
         assert_close(answer["token_classify"], logits, "raw")
         assert_close(answer["classify"], logits[-1], "raw")
+    for ids, score in zip(DECODER_TEXTS, served.run_task("classify", DECODER_TEXTS, use_activation=True), strict=True):
+        assert_close(score, reward_logits(folder, ids)[-1].sigmoid())
 
 
 def test_steps_are_for_reward_models(checkpoint: CheckpointFactory) -> None:

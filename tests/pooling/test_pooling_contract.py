@@ -38,6 +38,7 @@ from cenote.pooling.poolers.process_reward import ProcessRewardPooler, StepLimit
 from cenote.pooling.poolers.sequence import SequencePooler
 from cenote.pooling.poolers.splade import SPLADESparsePooler
 from cenote.pooling.poolers.token import TokenPooler
+from read_only import ReadOnly
 
 FOLDER = Path(poolers.__file__).parent
 DOCS = Path(__file__).resolve().parents[2] / "docs" / "poolers.md"
@@ -202,3 +203,11 @@ def test_answers_outlive_the_hidden_states(make: Callable[[], Pooler]) -> None:
     for now, before in zip(outputs, kept, strict=True):
         assert now is not None
         assert torch.equal(now, before)
+
+
+@EVERY_POOLER
+def test_a_step_writes_nothing_of_a_pooler(make: Callable[[], Pooler]) -> None:
+    """Steps that run at the same time share their poolers."""
+    pooler = make()
+    with ReadOnly([pooler]).on():
+        run(pooler, torch.device("cpu"))

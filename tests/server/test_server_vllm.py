@@ -13,6 +13,7 @@ import numpy as np
 import pytest
 import torch
 from running import RunningServer, run_server
+from safetensors.torch import load_file
 from sentence_transformers import SentenceTransformer
 from transformers import AutoModel, AutoModelForSequenceClassification, AutoTokenizer
 
@@ -20,6 +21,7 @@ from cenote.engine import AsyncEngine
 from cenote.runtime.loop import Loop
 from tiny import HIDDEN_SIZE, add_sentence_transformers_files, tiny_checkpoint
 from tolerances import assert_close
+from vllm_checkpoints import STEP_TAG_ID, reward_model
 
 PAGE = (Path(__file__).parents[2] / "docs" / "api" / "vllm.md").read_text(encoding="utf-8")
 TEXTS = ["the cat", "a dog and a bird", "water on the stone"]
@@ -37,14 +39,16 @@ def paths(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
     torch.manual_seed(5)
     for name, width in (("sparse_linear", 1), ("colbert_linear", HIDDEN_SIZE)):
         torch.save(torch.nn.Linear(HIDDEN_SIZE, width).state_dict(), m3 / f"{name}.pt")
-    return {"classifier": classifier, "embedder": embedder, "m3": m3}
+    outcome = reward_model("Qwen2ForRewardModel", 1)(root / "outcome")
+    process = reward_model("Qwen2ForProcessRewardModel", 2)(root / "process")
+    return {"classifier": classifier, "embedder": embedder, "m3": m3, "outcome": outcome, "process": process}
 
 
 @pytest.fixture(scope="module")
 def vllm(paths: dict[str, Path]) -> Iterator[RunningServer]:
     loop = Loop()
     engines = {
-        name: AsyncEngine(path, loop=loop, threads=1, any_dimensions=name != "classifier")
+        name: AsyncEngine(path, loop=loop, threads=1, dtype="float32", any_dimensions=name in ("embedder", "m3"))
         for name, path in paths.items()
     }
     with run_server(engines) as running:
@@ -126,6 +130,48 @@ class TestClassify:
         assert answer.status_code == 501
         assert answer.json()["error"]["type"] == "NotImplementedError"
         assert answer.json()["error"]["code"] == 501
+
+
+def reward_scores(folder: Path, ids: list[int]) -> torch.Tensor:
+    """The two-layer score of every token."""
+    model, weights = AutoModel.from_pretrained(folder).eval(), load_file(folder / "model.safetensors")
+    with torch.inference_mode():
+        hidden = model(torch.tensor([ids])).last_hidden_state[0]
+    inner = torch.relu(hidden @ weights["score.0.weight"].T + weights["score.0.bias"])
+    return inner @ weights["score.2.weight"].T + weights["score.2.bias"]
+
+
+class TestRewards:
+    IDS = ([20, 31, STEP_TAG_ID, 44, STEP_TAG_ID], [9, STEP_TAG_ID], [7, 8])
+
+    @pytest.mark.parametrize("path", ["/pooling", "/vllm/pooling"])
+    @pytest.mark.parametrize("columns", [(0,), (1,), (1, 0), None])
+    @pytest.mark.parametrize("activation", [None, True, False])
+    def test_columns_of_steps_come_before_the_activation(
+        self,
+        vllm: RunningServer,
+        paths: dict[str, Path],
+        path: str,
+        columns: tuple[int, ...] | None,
+        activation: bool | None,
+    ) -> None:
+        params = {"returned_token_ids": columns, "use_activation": activation}
+        data = ask(vllm, path, model="process", input=self.IDS, params=params)["data"]
+        for item, ids in zip(data, self.IDS, strict=True):
+            chosen = reward_scores(paths["process"], ids)[[i == STEP_TAG_ID for i in ids]][:, list(columns or (0, 1))]
+            activated = chosen.sigmoid() if len(columns or (0, 1)) == 1 else chosen.softmax(-1)
+            expected = chosen if activation is False else activated
+            assert_close(np.array(item["data"]).reshape(expected.shape), expected, "raw")
+
+    @pytest.mark.parametrize("path", ["/pooling", "/classify"])
+    @pytest.mark.parametrize("activation", [None, True, False])
+    def test_an_outcome_is_raw_unless_its_sigmoid_is_asked_for(
+        self, vllm: RunningServer, paths: dict[str, Path], path: str, activation: bool | None
+    ) -> None:
+        data = ask(vllm, path, model="outcome", input=self.IDS, use_activation=activation)["data"]
+        found = np.array([item["probs" if path == "/classify" else "data"] for item in data])
+        raw = torch.stack([reward_scores(paths["outcome"], ids)[-1] for ids in self.IDS])
+        assert_close(found, raw.sigmoid() if activation else raw, "raw")
 
 
 class TestPooling:

@@ -39,13 +39,13 @@ def sequence_classification(checkpoint: Checkpoint) -> Parts | None:
         num_labels=len(labels),
         labels=labels,
         activation=activation,
-        use_activation=kind != "reward",
+        use_activation=not gives_logits(checkpoint, kind, len(labels)),
         pad_token_id=checkpoint.config.get("pad_token_id") if _is_causal(checkpoint) else None,
         prompt_family="chat-template" if _templated(checkpoint) else None,
     )
     facts = (
         Fact(what="classify", value=f"{kind}, {len(labels)} column(s)", source=_why(checkpoint, kind)),
-        Fact(what="activation", value=activation, source=source),
+        _activation_fact(activation, source, classify.use_activation),
     )
     templated = _templated(checkpoint) or (kind == "reward" and _is_causal(checkpoint))
     return Parts(classify=classify, templated=templated, facts=facts)
@@ -57,10 +57,16 @@ def token_classification(checkpoint: Checkpoint) -> Parts | None:
         return None
     labels = read_labels(checkpoint)
     activation, source = activation_of(checkpoint, "classifier", len(labels))
-    tokens = TokenClassifySpec(kind="token_labels", num_labels=len(labels), labels=labels, activation=activation)
+    tokens = TokenClassifySpec(
+        kind="token_labels",
+        num_labels=len(labels),
+        labels=labels,
+        activation=activation,
+        use_activation=not gives_logits(checkpoint, "classifier", len(labels)),
+    )
     facts = (
         Fact(what="token_classify", value=f"{len(labels)} labels", source=f"config.json, {checkpoint.architecture}"),
-        Fact(what="activation", value=activation, source=source),
+        _activation_fact(activation, source, tokens.use_activation),
     )
     return Parts(token_classify=tokens, facts=facts)
 
@@ -91,10 +97,10 @@ def read_labels(checkpoint: Checkpoint) -> tuple[str, ...]:
 
 
 def activation_of(checkpoint: Checkpoint, kind: Kind, num_labels: int) -> tuple[str, str]:
-    """Return the activation and where it was read.
+    """Return the activation, on by itself or not, and where it was read.
 
-    First of: sentence-transformers' own choice, `problem_type`, the default of the kind (a reward has none, one column
-    takes a sigmoid, more take a softmax; a CrossEncoder with several columns gives them raw).
+    First of: sentence-transformers' own choice, `problem_type` (but of a reward), the default: a sigmoid for one
+    column, a softmax for more.
     """
     named, source = _sentence_transformers_activation(checkpoint)
     if named is not None:
@@ -107,8 +113,24 @@ def activation_of(checkpoint: Checkpoint, kind: Kind, num_labels: int) -> tuple[
         if problem_type not in known:
             raise CheckpointError(f"config.json of {checkpoint.name} has the unknown problem_type {problem_type!r}")
         return known[problem_type], f"problem_type {problem_type} in config.json"
-    raw = kind == "reward" or (checkpoint.settings.get("model_type") == "CrossEncoder" and num_labels > 1)
-    return "identity" if raw else by_width, f"the default of a {kind} with {num_labels} column(s)"
+    return by_width, f"the default of a {kind} with {num_labels} column(s)"
+
+
+def gives_logits(checkpoint: Checkpoint, kind: Kind, num_labels: int) -> bool:
+    """Return whether the columns are given as logits unless a request asks for the activation.
+
+    So are rewards, and the several columns of a sentence-transformers CrossEncoder that names no activation.
+    """
+    if kind == "reward":
+        return True
+    named, _ = _sentence_transformers_activation(checkpoint)
+    is_silent = named is None and checkpoint.config.get("problem_type") is None
+    return is_silent and checkpoint.settings.get("model_type") == "CrossEncoder" and num_labels > 1
+
+
+def _activation_fact(activation: str, source: str, is_on: bool) -> Fact:
+    value = activation if is_on else f"none, or {activation} where a request asks for it"
+    return Fact(what="activation", value=value, source=source)
 
 
 def _sentence_transformers_activation(checkpoint: Checkpoint) -> tuple[object, str]:

@@ -15,7 +15,8 @@ def recognise(checkpoint: Checkpoint) -> Parts | None:
     """Recognise `Qwen2ForRewardModel` and `Qwen2ForProcessRewardModel`.
 
     Both put Linear, ReLU, Linear (`score.0`, `score.2`) on every token. The outcome is the last token's single column,
-    raw; a process reward is the softmax over two columns (bad, good) at each step's closing token.
+    raw unless a request asks for its sigmoid; a process reward is the softmax over two columns (bad, good) at each
+    step's closing token, or the sigmoid of one of them where a request chooses it.
     """
     fact = Fact(what="reward", value=checkpoint.architecture, source="config.json")
     if checkpoint.architecture == "Qwen2ForProcessRewardModel":
@@ -23,15 +24,15 @@ def recognise(checkpoint: Checkpoint) -> Parts | None:
             kind="process_reward",
             num_labels=2,
             labels=("bad", "good"),
-            activation="softmax",
+            activation="auto",
             step_tag_id=_step_tag(checkpoint),
         )
         return Parts(token_classify=steps, templated=True, facts=(fact,))
     if checkpoint.architecture == "Qwen2ForRewardModel":
         labels = ("reward",)
-        outcome = ClassifySpec(kind="reward", num_labels=1, labels=labels, activation="identity", use_activation=False)
+        outcome = ClassifySpec(kind="reward", num_labels=1, labels=labels, activation="auto", use_activation=False)
         tokens = TokenClassifySpec(
-            kind="token_labels", num_labels=1, labels=labels, activation="identity", use_activation=False
+            kind="token_labels", num_labels=1, labels=labels, activation="auto", use_activation=False
         )
         return Parts(classify=outcome, token_classify=tokens, templated=True, facts=(fact,))
     return None

@@ -28,7 +28,9 @@ class LabelOptions:
     hypothesis_template: str | None = option(
         None, help="The sentence that your own label is put into; {} stands for the label."
     )
-    raw_scores: bool = option(False, help="Give logits instead of probabilities.")
+    raw_scores: bool | None = option(
+        None, help="Give logits, or probabilities; by default what the checkpoint asks for."
+    )
     truncate: bool = option(True, help="Cut a text over the model's limit, or stop with an error.")
 
 
@@ -57,7 +59,7 @@ def _compute(options: LabelOptions) -> Compute:
         if options.multi_label or options.hypothesis_template is not None:
             raise OptionError("--multi-label and --hypothesis-template are for labels of your own: give --labels")
         return lambda engine, texts: _own(engine, texts, options)
-    if options.raw_scores or not options.truncate:
+    if options.raw_scores is not None or not options.truncate:
         raise OptionError("--raw-scores and --no-truncate are for the model's own labels: leave out --labels")
     return lambda engine, texts: _zero_shot(engine, texts, options)
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 from typing import Any
 
 import torch
@@ -24,6 +25,9 @@ class PackedBackbone(nn.Module):
         self.model = model
         self.path = path
         self.uses_positions = uses_positions
+        self.is_causal: bool | None = getattr(model.config, "is_causal", None)
+        # Without transformers' decorators, one of which sets `config.is_causal` for the time of a forward.
+        self._forward = inspect.unwrap(type(model).forward)
 
     def forward(self, batch: PackedBatch) -> torch.Tensor:
         inputs: dict[str, Any] = {"input_ids": batch.input_ids_T[None]}
@@ -31,8 +35,10 @@ class PackedBackbone(nn.Module):
             inputs["position_ids"] = batch.positions_T[None]
         if batch.token_type_ids_T is not None:
             inputs["token_type_ids"] = batch.token_type_ids_T[None]
+        if self.is_causal is not None:
+            inputs["is_causal"] = self.is_causal
         inputs[STEP_KEYWORD] = AttentionStep(batch, self.path)
-        hidden_TH: torch.Tensor = self.model(**inputs).last_hidden_state[0]
+        hidden_TH: torch.Tensor = self._forward(self.model, **inputs).last_hidden_state[0]
         return hidden_TH
 
 

@@ -6,9 +6,7 @@ padding. Shape suffixes: T packed tokens, N texts of a sub-batch, L its longest,
 
 from __future__ import annotations
 
-from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
-from functools import partial
 from typing import Any
 
 import numpy as np
@@ -90,42 +88,42 @@ class PaddedBackbone(nn.Module):
         sizes = [num_seqs * longest for num_seqs, longest in layout.shapes]
         padded = {name: torch.split(ids.index_select(0, gather_P), sizes) for name, ids in inputs.items()}
         masks = torch.split(async_tensor_h2d(layout.is_key_np, device), sizes)
-        with self._relative_positions(layout.shapes[0][1], device):
-            outputs = [
-                self._run({name: parts[place].view(shape) for name, parts in padded.items()}, masks[place].view(shape))
-                for place, shape in enumerate(layout.shapes)
-            ]
+        distances = self._distances(layout.shapes[0][1], device)
+        outputs = [
+            self._run(
+                {name: parts[place].view(shape) for name, parts in padded.items()}, masks[place].view(shape), distances
+            )
+            for place, shape in enumerate(layout.shapes)
+        ]
         flatten_T = async_tensor_h2d(layout.flatten_np, device)
         return torch.cat(outputs).index_select(0, flatten_T)
 
-    def _run(self, inputs: dict[str, torch.Tensor], is_key_NL: torch.Tensor) -> torch.Tensor:
-        hidden_NLH: torch.Tensor = self.model(**inputs, attention_mask=is_key_NL).last_hidden_state
+    def _run(
+        self, inputs: dict[str, torch.Tensor], is_key_NL: torch.Tensor, distances: torch.Tensor | None
+    ) -> torch.Tensor:
+        """Run one sub-batch through the two parts of the model: its own forward takes no relative positions."""
+        embedded_NLH = self.model.embeddings(**inputs, mask=is_key_NL)
+        positions = None if distances is None else _relative_positions(distances, is_key_NL.shape[1])
+        encoded = self.model.encoder(embedded_NLH, is_key_NL, output_hidden_states=False, relative_pos=positions)
+        hidden_NLH: torch.Tensor = encoded.last_hidden_state
         return hidden_NLH.flatten(0, 1)
 
-    def _relative_positions(self, longest: int, device: torch.device) -> AbstractContextManager[Any]:
-        """Hand DeBERTa its relative positions, which it would otherwise build with scalars copied up in mid-step.
+    def _distances(self, longest: int, device: torch.device) -> torch.Tensor | None:
+        """Return the relative position of every distance from `1 - longest` to `longest - 1`, worked out on the host.
 
-        The hook is on for one forward only: `verify_model` runs the same modules as transformers would.
+        DeBERTa would otherwise build its relative positions with scalars copied up in mid-step.
         """
         if not self.takes_relative_positions:
-            return nullcontext()
-        encoder = self.model.encoder
-        hook = partial(_with_relative_positions, _distance_table(encoder, longest, device))
-        return encoder.register_forward_pre_hook(hook, with_kwargs=True)  # type: ignore[no-any-return]
+            return None
+        encoder: Any = self.model.encoder
+        distances = torch.arange(1 - longest, longest)
+        if encoder.position_buckets > 0 and encoder.max_relative_positions > 0:
+            distances = make_log_bucket_position(distances, encoder.position_buckets, encoder.max_relative_positions)
+        return async_tensor_h2d(distances.to(torch.int64), device)
 
 
-def _distance_table(encoder: Any, longest: int, device: torch.device) -> torch.Tensor:
-    """Return the relative position of every distance from `1 - longest` to `longest - 1`, worked out on the host."""
-    distances = torch.arange(1 - longest, longest)
-    if encoder.position_buckets > 0 and encoder.max_relative_positions > 0:
-        distances = make_log_bucket_position(distances, encoder.position_buckets, encoder.max_relative_positions)
-    return async_tensor_h2d(distances.to(torch.int64), device)
-
-
-def _with_relative_positions(
-    table: torch.Tensor, _encoder: Any, args: tuple[Any, ...], kwargs: dict[str, Any]
-) -> tuple[tuple[Any, ...], dict[str, Any]]:
-    length = args[0].shape[1]
-    rows = torch.arange(length, device=table.device)
-    places = rows[:, None] - rows + table.shape[0] // 2
-    return args, {**kwargs, "relative_pos": table.index_select(0, places.flatten()).view(1, length, length)}
+def _relative_positions(distances: torch.Tensor, length: int) -> torch.Tensor:
+    """Return `[1, L, L]`: the relative position of each key to each row, from those of all distances."""
+    rows = torch.arange(length, device=distances.device)
+    places = rows[:, None] - rows + distances.shape[0] // 2
+    return distances.index_select(0, places.flatten()).view(1, length, length)

@@ -118,7 +118,10 @@ def _float32_off(actual: torch.Tensor, plain: torch.Tensor) -> float:
 
 @contextmanager
 def _plain_attention(module: PreTrainedModel) -> Iterator[None]:
-    """Let the same modules and weights run as transformers would without Cenote."""
+    """Let the same modules and weights run as transformers would without Cenote.
+
+    This writes to configs that all steps of the model share: it is for the time before the first of them.
+    """
     configs = {id(part.config): part.config for part in module.modules() if _has_config(part)}
     before = {key: config._attn_implementation for key, config in configs.items()}
     for config in configs.values():

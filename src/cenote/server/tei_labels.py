@@ -26,7 +26,9 @@ class TeiPredictBody(TeiBody):
     inputs: SkipValidation[str | list[str] | list[list[str]]] = Field(
         description="One text, a pair `[a, b]`, or a batch: a list of `[a]` and `[a, b]`."
     )
-    raw_scores: bool | None = Field(None, description="Give logits instead of probabilities.")
+    raw_scores: bool | None = Field(
+        None, description="Give logits, or probabilities; by default what the checkpoint asks for."
+    )
 
 
 class TeiRerankBody(TeiBody):
@@ -65,7 +67,7 @@ async def predict(call: Call) -> Response:
     check_number(texts, "inputs", call)
     found = await engine.classify(
         texts,
-        raw_scores=body.raw_scores is True,
+        raw_scores=body.raw_scores,
         truncate=body.truncate is not False,
         truncation_side=body.truncation_direction,
         param="inputs",

@@ -123,9 +123,8 @@ async def classify(call: Call) -> Response:
     body: VllmClassifyBody = call.body
     name, engine = find_model(call, body.model)
     check_number(body.input, "input", call)
-    found = await engine.classify(
-        body.input, raw_scores=body.use_activation is False, **_truncation(body, engine.info), param="input"
-    )
+    raw_scores = None if body.use_activation is None else not body.use_activation
+    found = await engine.classify(body.input, raw_scores=raw_scores, **_truncation(body, engine.info), param="input")
     call.record.add(found.usage)
     data = [
         {"index": i, "label": each.label, "probs": list(each.scores.values()), "num_classes": len(each.scores)}

@@ -26,7 +26,7 @@ def classify(
     core: Core,
     texts: Texts | Many[str | tuple[str, str]],
     *,
-    raw_scores: bool = False,
+    raw_scores: bool | None = None,
     truncate: bool = True,
     truncation_side: TruncationSide | None = None,
     max_tokens: int | None = None,
@@ -34,11 +34,12 @@ def classify(
 ) -> Pending[Answers[Classification]]:
     """Label each text, or each pair of texts, with the checkpoint's own labels. A list may hold texts and pairs.
 
-    Scores are probabilities as the checkpoint asks for them (softmax over the labels, or a sigmoid for each); with
-    `raw_scores` they are the logits. `.label` is the one with the highest score. A text over the limit, which
+    Scores are what the checkpoint asks for: probabilities (softmax over the labels, or a sigmoid for each), or the
+    logits where it is a reward model. `raw_scores` gives the logits, or where it is false the probabilities, of any
+    model. `.label` is the one with the highest score. A text over the limit, which
     `max_tokens` lowers, is cut at `truncation_side` or, where `truncate` is off, refused.
     """
-    params = PoolingParams(task="classify", use_activation=False if raw_scores else None)
+    params = PoolingParams(task="classify", use_activation=None if raw_scores is None else not raw_scores)
     core.check(params)
     options = EncodeOptions(truncate=truncate, truncation_side=truncation_side, max_length=max_tokens, param=param)
     tokenized = _tokenize(core, texts, options)
