@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from typing import Any, TypeVar
 
 from pydantic import BaseModel, ValidationError
+from pydantic.fields import FieldInfo
 from starlette.datastructures import Headers
 from starlette.responses import Response
 from starlette.types import Receive, Scope, Send
@@ -22,6 +23,7 @@ from cenote.server.failures import Failure, failure_of, reworded
 from cenote.server.gate import Gate
 from cenote.server.observe import RECORD_KEY
 from cenote.server.record import CLIENT_GONE_STATUS, Record
+from cenote.server.schemas import NoMeaning, Refused
 from cenote.server.served import ServedModels
 
 T = TypeVar("T")
@@ -52,6 +54,23 @@ def choose(offers: Sequence[Offer], body: Any) -> Offer:
     return next((offer for offer in offers if not offer.operation.marks), offers[0])
 
 
+def foreign_fields(offers: Sequence[Offer], chosen: Offer) -> dict[str, tuple[str, Refused | None]]:
+    """Return the fields that mean something to other offers of a path and nothing to the `chosen` one: the dialect of
+    each, and its `Refused` mark where it has one.
+    """
+    known = _fields_of(chosen)
+    return {
+        name: (offer.dialect.name, next((mark for mark in field.metadata if isinstance(mark, Refused)), None))
+        for offer in offers
+        for name, field in _fields_of(offer).items()
+        if name not in known and not any(isinstance(mark, NoMeaning) for mark in field.metadata)
+    }
+
+
+def _fields_of(offer: Offer) -> dict[str, FieldInfo]:
+    return {} if offer.operation.body is None else offer.operation.body.model_fields
+
+
 @dataclass(frozen=True, kw_only=True)
 class Frame:
     """What all endpoints of a server share."""
@@ -69,6 +88,7 @@ class Endpoint:
     def __init__(self, offers: Sequence[Offer], frame: Frame, *, exact: bool) -> None:
         self._offers = tuple(offers)
         self._default = choose(offers, None)
+        self._foreign = {id(offer): foreign_fields(offers, offer) for offer in offers}
         self._frame = frame
         self._exact = exact
         self._route = offers[0].operation.path
@@ -113,6 +133,7 @@ class Endpoint:
 
     async def _answer(self, offer: Offer, body: Any, scope: Scope, receive: Receive) -> Response:
         schema = offer.operation.body
+        self._refuse_foreign(offer, body)
         call = Call(
             body=None if schema is None else _validated(schema, body),
             path=scope.get("path_params", {}),
@@ -123,6 +144,20 @@ class Endpoint:
         )
         work = offer.operation.handler(call)
         return await (work if schema is None else while_connected(receive, work))
+
+    def _refuse_foreign(self, offer: Offer, body: Any) -> None:
+        """Raise `InputError` for a field of another API on the same path: it would be dropped in silence."""
+        foreign = self._foreign[id(offer)]
+        for name, value in body.items() if foreign and isinstance(body, dict) else ():
+            if name not in foreign or value is None:
+                continue
+            dialect, refused = foreign[name]
+            if refused is None or not refused.allows(value):
+                raise InputError(
+                    f"`{name}` is a field of the API {dialect}, and this request was read as one of the API "
+                    f"{offer.dialect.name}: leave it out, or ask under /{dialect}",
+                    param=name,
+                )
 
 
 def _is_for_the_log(error: Exception) -> bool:
