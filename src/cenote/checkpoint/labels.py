@@ -44,8 +44,7 @@ def sequence_classification(checkpoint: Checkpoint) -> Parts | None:
         ),
         Fact(what="activation", value=activation, source=source),
     )
-    templated = _templated(checkpoint) or (kind == "reward" and _is_causal(checkpoint))
-    return Parts(classify=classify, templated=templated, facts=facts)
+    return Parts(classify=classify, facts=facts)
 
 
 def token_classification(checkpoint: Checkpoint) -> Parts | None:
