@@ -19,7 +19,7 @@ from cenote.errors import CenoteError, DeadlineError, EngineClosedError, EngineE
 from cenote.server.body import ClientGoneError, read_json
 from cenote.server.connection import while_connected
 from cenote.server.dialect import Call, Dialect, Operation
-from cenote.server.failures import Failure, failure_of, reworded
+from cenote.server.failures import failure_of, reworded
 from cenote.server.gate import Gate
 from cenote.server.observe import RECORD_KEY
 from cenote.server.record import CLIENT_GONE_STATUS, Record
@@ -40,9 +40,6 @@ class Offer:
     dialect: Dialect
     operation: Operation
 
-    def failure(self, error: Exception) -> Failure:
-        return failure_of(reworded(error, self.operation.words) if isinstance(error, InputError) else error)
-
 
 def choose(offers: Sequence[Offer], body: Any) -> Offer:
     """Return the offer that a body means: the first one that has a mark in it, else the first without marks."""
@@ -61,7 +58,7 @@ def foreign_fields(offers: Sequence[Offer], chosen: Offer) -> dict[str, tuple[st
     known = _fields_of(chosen)
     return {
         name: (offer.dialect.name, next((mark for mark in field.metadata if isinstance(mark, Refused)), None))
-        for offer in offers
+        for offer in reversed(offers)
         for name, field in _fields_of(offer).items()
         if name not in known and not any(isinstance(mark, NoMeaning) for mark in field.metadata)
     }
@@ -117,12 +114,12 @@ class Endpoint:
             if self._frame.gate.is_open:
                 raise
             stopped = EngineClosedError("the server was stopped before this request was done")
-            response = offer.dialect.refusal(offer.failure(stopped), exact=self._exact)
+            response = offer.dialect.refusal(failure_of(stopped), exact=self._exact)
         except Exception as error:
             failed = late if isinstance(error, TimeoutError) and deadline.expired() else error
             if _is_for_the_log(failed):
                 logger.error("request %s failed", record.request_id, exc_info=failed)
-            response = offer.dialect.refusal(offer.failure(failed), exact=self._exact)
+            response = offer.dialect.refusal(failure_of(failed), exact=self._exact)
         await response(scope, receive, send)
 
     async def _read(self, scope: Scope, receive: Receive) -> Any:
@@ -143,7 +140,10 @@ class Endpoint:
             exact=self._exact,
         )
         work = offer.operation.handler(call)
-        return await (work if schema is None else while_connected(receive, work))
+        try:
+            return await (work if schema is None else while_connected(receive, work))
+        except InputError as error:
+            raise reworded(error, offer.operation.words) from None
 
     def _refuse_foreign(self, offer: Offer, body: Any) -> None:
         """Raise `InputError` for a field of another API on the same path: it would be dropped in silence."""

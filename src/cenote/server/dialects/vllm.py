@@ -136,7 +136,7 @@ VLLM = Dialect(
             body=VllmEmbeddingsBody,
             answer=VllmEmbeddingsAnswer,
             may_give_bytes=True,
-            words=WORDS | {"normalize": "use_activation"},
+            words=WORDS,
             is_own=True,
         ),
         Operation(
