@@ -33,10 +33,16 @@ def _whole_or_digits(value: Any) -> Any:
 
 
 def _whole_ids(value: Any) -> Any:
-    """Return lists of whole floats, at any depth, as lists of integers. Lists are judged by what they begin with."""
-    if not isinstance(value, list) or not value or not isinstance(value[0], float | list):
-        return value
-    return [_whole_ids(each) if isinstance(each, list) else _whole(each) for each in value]
+    """Return a list of whole floats, or of lists of those, with integers. A list is judged by what it begins with."""
+    if isinstance(value, list) and value and isinstance(value[0], list):
+        return [_whole_list(each) for each in value]
+    return _whole_list(value)
+
+
+def _whole_list(value: Any) -> Any:
+    if isinstance(value, list) and value and isinstance(value[0], float):
+        return [_whole(each) for each in value]
+    return value
 
 
 Whole = Annotated[int, BeforeValidator(_whole)]
@@ -121,7 +127,7 @@ Padding = Annotated[Any, Refused("is never done: texts are not padded", ("do_not
 LateChunking = Annotated[
     Any, Refused("is not read: use Jina's `late_chunking`, or Voyage's route /v1/contextualizedembeddings")
 ]
-OfImages = Annotated[Any, Refused("is not read: the served models read text", ({}, []))]
+OfImages = Annotated[Any, Refused("is refused: images are not read, the served models read text", ({}, []))]
 
 
 class RequestBody(BaseModel):

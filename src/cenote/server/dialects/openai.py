@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Any, Literal
 
-from pydantic import BaseModel, Field
+from pydantic import BaseModel, ConfigDict, Field
 from starlette.responses import Response
 
 from cenote.engine import AsyncEngine
@@ -33,6 +33,8 @@ class EmbeddingsRequest(EmbedBody, TextsOrChats):
     """Texts to embed. Only `input`, `model`, `encoding_format`, `dimensions` and `user` are OpenAI's own; those of
     vLLM, whose clients ask the same path, are among the others.
     """
+
+    model_config = ConfigDict(json_schema_extra={"required": ["input"]})  # `messages` instead is vLLM's form
 
     encoding_format: EncodingName | None = Field(
         None, description="`float` (default), `base64` of little-endian float32, or smaller numbers."
