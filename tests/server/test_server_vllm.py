@@ -257,7 +257,7 @@ class TestPooling:
         ({"input": "a", "truncate_prompt_tokens": 65}, "truncate_prompt_tokens"),
         ({"input": "a", "truncate_prompt_tokens": 0}, "truncate_prompt_tokens"),
         ({"input": "a", "truncate_prompt_tokens": 1}, "truncate_prompt_tokens"),
-        ({"input": "a", "add_special_tokens": False}, "add_special_tokens"),
+        ({"input": "a", "add_special_tokens": "no"}, "add_special_tokens"),
         ({"input": "a", "params": {"nope": 1}}, "params"),
         ({"input": "a", "params": {"segments": [[0, 99]]}}, "segments"),
         ({"input": "a", "params": {"segments": [[1]]}}, "segments"),

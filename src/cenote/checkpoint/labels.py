@@ -47,8 +47,7 @@ def sequence_classification(checkpoint: Checkpoint) -> Parts | None:
         Fact(what="classify", value=f"{kind}, {len(labels)} column(s)", source=_why(checkpoint, kind)),
         _activation_fact(activation, source, classify.use_activation),
     )
-    templated = _templated(checkpoint) or (kind == "reward" and _is_causal(checkpoint))
-    return Parts(classify=classify, templated=templated, facts=facts)
+    return Parts(classify=classify, facts=facts)
 
 
 def token_classification(checkpoint: Checkpoint) -> Parts | None:

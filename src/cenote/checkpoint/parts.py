@@ -22,8 +22,7 @@ from cenote.checkpoint.spec import (
 class Parts:
     """One optional part for each task; at least one is set.
 
-    `prompts` replaces the prompts of `config_sentence_transformers.json`; `templated` says that texts go through the
-    checkpoint's chat template.
+    `prompts` replaces the prompts of `config_sentence_transformers.json`.
     """
 
     embed: EmbedSpec | None = None
@@ -34,5 +33,4 @@ class Parts:
     listwise: ListwiseSpec | None = None
     expansion: ExpansionSpec | None = None
     prompts: Mapping[str, str] | None = None
-    templated: bool = False
     facts: tuple[Fact, ...] = ()

@@ -151,7 +151,7 @@ def _text(checkpoint: Checkpoint, parts: Parts, limit: Limit) -> TextSpec:
         default_prompt_name=default,
         uses_token_types=type_vocab_size(checkpoint.config) > 1,
         expansion=parts.expansion,
-        chat_template=read_chat_template(checkpoint) if parts.templated else None,
+        chat_template=read_chat_template(checkpoint),
         pair_prompt=_pair_prompt(parts.classify),
         prefers_pair_prompt=checkpoint.prompt_family is not None,
     )

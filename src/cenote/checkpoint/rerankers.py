@@ -119,7 +119,7 @@ def converted(checkpoint: Checkpoint) -> Parts | None:
         Fact(what="classify", value="cross_encoder, 1 column", source=source),
         Fact(what="activation", value=activation, source=read_from),
     )
-    return Parts(classify=classify, templated=True, facts=facts)
+    return Parts(classify=classify, facts=facts)
 
 
 def published(checkpoint: Checkpoint) -> Parts | None:
@@ -254,7 +254,7 @@ def _parts(checkpoint: Checkpoint, ids: tuple[int, int | None], prompt: PromptFa
         Fact(what="classify", value=f"llm_reranker, {value}", source=source),
         Fact(what="activation", value=activation, source=read_from),
     )
-    return Parts(classify=classify, templated=True, facts=facts)
+    return Parts(classify=classify, facts=facts)
 
 
 def _projector(checkpoint: Checkpoint, prefix: str, shape: tuple[int, int], activation: str) -> DenseSpec:

@@ -27,14 +27,14 @@ def recognise(checkpoint: Checkpoint) -> Parts | None:
             activation="auto",
             step_tag_id=_step_tag(checkpoint),
         )
-        return Parts(token_classify=steps, templated=True, facts=(fact,))
+        return Parts(token_classify=steps, facts=(fact,))
     if checkpoint.architecture == "Qwen2ForRewardModel":
         labels = ("reward",)
         outcome = ClassifySpec(kind="reward", num_labels=1, labels=labels, activation="auto", use_activation=False)
         tokens = TokenClassifySpec(
             kind="token_labels", num_labels=1, labels=labels, activation="auto", use_activation=False
         )
-        return Parts(classify=outcome, token_classify=tokens, templated=True, facts=(fact,))
+        return Parts(classify=outcome, token_classify=tokens, facts=(fact,))
     return None
 
 

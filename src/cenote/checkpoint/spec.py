@@ -171,7 +171,7 @@ class TextSpec:
     uses_token_types: bool = False
     expansion: ExpansionSpec | None = None
     chat_template: str | None = None
-    """The checkpoint's own template as Jinja source, set where a task formats its texts with one."""
+    """The checkpoint's own template as Jinja source."""
     pair_prompt: PromptFamily | None = None
     """The prompt that a query and a document are written into, set where a language model reads pairs."""
     prefers_pair_prompt: bool = False

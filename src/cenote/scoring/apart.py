@@ -25,7 +25,11 @@ def encode_apart(core: Core, request: ScoreRequest, input_type: InputType) -> li
     sequences = core.encoder.encode(
         written,
         EncodeOptions(
-            input_type=input_type, truncate=request.truncate, truncation_side=request.truncation_side, param=param
+            input_type=input_type,
+            truncate=request.truncate,
+            truncation_side=request.truncation_side,
+            max_length=request.max_tokens,
+            param=param,
         ),
     )
     return [

@@ -28,7 +28,7 @@ def score_listwise(core: Core, request: ScoreRequest) -> Pending[PairScores]:
         document_param=request.document_param,
     )
     assert core.spec.listwise is not None
-    encoder = core.encoder.listwise(core.spec.listwise)
+    encoder = core.encoder.listwise(core.spec.listwise, request.max_tokens)
     groups = _groups(request)
     read = [encoder.encode(query, documents, options) for query, documents in groups]
     blocks = [block.sequence for found, _ in read for block in found]

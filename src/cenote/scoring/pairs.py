@@ -23,6 +23,7 @@ def score_pairs(core: Core, request: ScoreRequest) -> Pending[PairScores]:
         instruction=request.instruction,
         max_query_tokens=request.max_query_tokens,
         max_document_tokens=request.max_document_tokens,
+        max_length=request.max_tokens,
         truncate=request.truncate,
         truncation_side=request.truncation_side,
         query_param=request.query_param,

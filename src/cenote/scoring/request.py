@@ -14,8 +14,9 @@ class ScoreRequest:
     """Queries and documents to be scored: one query for all documents, or one for each.
 
     `max_query_tokens` and `max_document_tokens` cut each text on its own first; what is then still over the model's
-    limit is cut at `truncation_side` or, without `truncate`, refused. `instruction` is for models whose prompt has a
-    place for one. The `param`s are the names that errors give to the texts.
+    limit, which `max_tokens` lowers, is cut at `truncation_side` or, without `truncate`, refused. That limit is of what
+    the model reads as one sequence: the pair, or each text where they are read apart. `instruction` is for models whose
+    prompt has a place for one. The `param`s are the names that errors give to the texts.
     """
 
     queries: list[str]
@@ -23,6 +24,7 @@ class ScoreRequest:
     instruction: str | None = None
     max_query_tokens: int | None = None
     max_document_tokens: int | None = None
+    max_tokens: int | None = None
     truncate: bool = True
     truncation_side: TruncationSide | None = None
     query_param: str = "query"
@@ -43,6 +45,12 @@ class ScoreRequest:
             raise InputError(
                 f"this model scores by {kind} and reads no instruction; put it into the query", param="instruction"
             )
+
+
+def check_positive(param: str, value: object) -> None:
+    """Raise `InputError` about the caller's argument `param` unless it is absent or an integer of at least 1."""
+    if value is not None and (isinstance(value, bool) or not isinstance(value, int) or value < 1):
+        raise InputError(f"{param} must be an integer of at least 1, not {value!r}", param=param)
 
 
 @dataclass(frozen=True, kw_only=True)

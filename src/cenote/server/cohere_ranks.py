@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import Any
+from dataclasses import replace
+from typing import Annotated, Any
 
 from pydantic import BaseModel, Field
 from starlette.responses import Response
@@ -10,24 +11,23 @@ from starlette.responses import Response
 from cenote.server.answers import json_response
 from cenote.server.dialect import Call
 from cenote.server.embedding import usage_of
-from cenote.server.ranking import RankRequest, rank, results_of
-from cenote.server.schemas import ModelName, RankedDocument, RequestBody, TopN
+from cenote.server.ranking import RankBody, rank, results_of
+from cenote.server.schemas import IgnoredNumber, RankedDocument, Refused, TopN
 
 DOCUMENTS_OF_A_SEARCH_UNIT = 100
 
 
-class CohereRerankBody(RequestBody):
+class CohereRerankBody(RankBody):
     """A query and its documents. Fields of one version of the API are read in the other, too."""
 
-    query: str
     documents: list[str | dict[str, Any]] = Field(description="Strings, or objects with a string `text`.")
-    model: ModelName = None
     top_n: TopN = None
     rank_fields: list[str] | None = Field(None, description="The fields of objects that are read, one a line.")
     return_documents: bool | None = Field(None, description="Whether the documents come back.")
-    max_tokens_per_doc: int | None = Field(None, description="Cut documents to this many tokens.")
-    max_chunks_per_doc: int | None = Field(None, description="Taken and ignored: a long document is cut.")
-    priority: int | None = Field(None, description="Taken and ignored.")
+    max_chunks_per_doc: Annotated[
+        Any, Refused("may only be 1: a long document is cut, never read in chunks", (1, 1.0, "1"))
+    ] = None
+    priority: IgnoredNumber = None
 
 
 class CohereRerankAnswer(BaseModel):
@@ -52,14 +52,7 @@ async def rerank_v2(call: Call) -> Response:
 
 async def _ranked(call: Call, version: str, *, shows_documents: bool) -> Response:
     body: CohereRerankBody = call.body
-    request = RankRequest(
-        model=body.model,
-        query=body.query,
-        documents=body.documents,
-        top_n=body.top_n,
-        fields=body.rank_fields,
-        max_tokens_per_doc=body.max_tokens_per_doc,
-    )
+    request = replace(body.request(body.documents, body.top_n), fields=body.rank_fields)
     name, ranking = await rank(call, request)
     if not call.exact:
         shows_documents = body.return_documents is not False

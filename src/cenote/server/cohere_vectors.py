@@ -16,7 +16,7 @@ from cenote.server.dialect import Call
 from cenote.server.embed_request import EmbedBody, EmbedRequest
 from cenote.server.embedding import embed
 from cenote.server.encodings import Encoding, EncodingName
-from cenote.server.schemas import Dimensions, RequestBody
+from cenote.server.schemas import DimensionsOrDigits, IgnoredNumber, OfImages, RequestBody, WholeOrDigits
 from cenote.text.options import TruncationSide
 from cenote.text.unicode import scalar_text
 
@@ -25,18 +25,6 @@ MAX_TEXTS = 96
 
 Truncate = Literal["NONE", "START", "END"]
 _SIDES: Mapping[str, TruncationSide] = {"START": "left", "END": "right"}
-
-
-class CohereEmbedBody(EmbedBody):
-    """Texts to embed, as the first version of the API takes them."""
-
-    texts: list[str] | None = Field(None, description="Up to 96 texts, on the bare path more.")
-    images: list[str] | None = Field(None, description="Refused: the served models read text.")
-    input_type: str | None = Field(
-        None, description="`search_query` or `search_document`; another use by the checkpoint's prompt of that name."
-    )
-    embedding_types: list[EncodingName] | None = Field(None, description="What to give; several at once if you like.")
-    truncate: Truncate | None = Field(None, description="Which end of a long text is cut: END (default), START, NONE.")
 
 
 class CohereContentPart(RequestBody):
@@ -48,15 +36,22 @@ class CohereInput(RequestBody):
     content: list[CohereContentPart]
 
 
-class CohereEmbedV2Body(CohereEmbedBody):
-    """Texts to embed, as the second version of the API takes them."""
+class CohereEmbedBody(EmbedBody):
+    """Texts to embed. Fields of one version of the API are read in the other, too."""
 
+    texts: list[str] | None = Field(None, description="Up to 96 texts, on the bare path more.")
+    images: OfImages = None
+    input_type: str | None = Field(
+        None, description="`search_query` or `search_document`; another use by the checkpoint's prompt of that name."
+    )
+    embedding_types: list[EncodingName] | None = Field(None, description="What to give; several at once if you like.")
+    truncate: Truncate | None = Field(None, description="Which end of a long text is cut: END (default), START, NONE.")
     inputs: list[CohereInput] | None = Field(None, description="Instead of `texts`: contents of one text part each.")
-    max_tokens: int | None = Field(
+    max_tokens: WholeOrDigits | None = Field(
         None, description="Cut texts to this many tokens, where the model's limit is larger."
     )
-    output_dimension: Dimensions = None
-    priority: int | None = Field(None, description="Taken and ignored.")
+    output_dimension: DimensionsOrDigits = None
+    priority: IgnoredNumber = None
 
 
 class CohereEmbedAnswer(BaseModel):
@@ -72,7 +67,7 @@ class CohereEmbedAnswer(BaseModel):
 async def embed_v1(call: Call) -> Response:
     """Embed texts; the answer is a list of vectors where no types are asked for."""
     body: CohereEmbedBody = call.body
-    request = _request(body, _texts(body, None))
+    request = _request(body)
     _, values = await embed(call, request)
     answer = _answer(call, values, request.texts, "1")
     if not body.embedding_types:
@@ -83,33 +78,30 @@ async def embed_v1(call: Call) -> Response:
 
 async def embed_v2(call: Call) -> Response:
     """Embed texts in each of the types that are asked for."""
-    body: CohereEmbedV2Body = call.body
-    request = _request(body, _texts(body, body.inputs), body.output_dimension, body.max_tokens)
+    body: CohereEmbedBody = call.body
+    request = _request(body)
     _, values = await embed(call, request)
     return json_response(
         _answer(call, values, request.texts, "2") | _by_type(values, body.embedding_types or ["float"])
     )
 
 
-def _request(
-    body: CohereEmbedBody, texts: list[str], dimensions: int | None = None, max_tokens: int | None = None
-) -> EmbedRequest:
+def _request(body: CohereEmbedBody) -> EmbedRequest:
     return replace(
-        body.request(texts, [Encoding.named(name) for name in body.embedding_types or ()]),
+        body.request(_texts(body), [Encoding.named(name) for name in body.embedding_types or ()]),
         texts_param="texts",
         encoding_param="embedding_types",
-        dimensions=dimensions,
+        dimensions=body.output_dimension,
         truncate=body.truncate != "NONE",
         truncation_side=_SIDES.get(body.truncate or "END"),
-        max_tokens=max_tokens,
+        max_tokens=body.max_tokens,
         max_items=MAX_TEXTS,
     )
 
 
-def _texts(body: CohereEmbedBody, inputs: Sequence[CohereInput] | None) -> list[str]:
-    """Return the texts of `texts` or of `inputs`, of which exactly one must be there, and no images."""
-    if body.images:
-        raise InputError("images are not read: the served models read text; give `texts`", param="images")
+def _texts(body: CohereEmbedBody) -> list[str]:
+    """Return the texts of `texts` or of `inputs`, of which exactly one must be there."""
+    inputs = body.inputs
     if body.texts is not None and inputs is not None:
         raise InputError("give `texts` or `inputs`, not both", param="inputs")
     if body.texts is not None:

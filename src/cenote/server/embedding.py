@@ -14,7 +14,7 @@ from cenote.outputs import Answers, Chunks, Embeddings, Encoded, SparseVector
 from cenote.params import OUTPUT_TASKS, Output
 from cenote.server.answers import json_response
 from cenote.server.dialect import Call
-from cenote.server.embed_request import EmbedRequest, MultiVectorOptions
+from cenote.server.embed_request import EmbedRequest, MultiVectorOptions, TextsOrChats
 from cenote.server.encodings import Row
 from cenote.server.input_types import read_input_type
 
@@ -31,7 +31,8 @@ async def embed(call: Call, request: EmbedRequest) -> tuple[str, Embeddings]:
         normalize=request.normalize,
         truncate=request.truncate is not False,
         truncation_side=request.truncation_side,
-        max_tokens=request.max_tokens,
+        max_tokens=_limit(request, engine.info),
+        add_special_tokens=request.add_special_tokens is not False,
         long_texts=request.long_texts,
         chunk_overlap=request.chunk_overlap or 0,
         param=request.texts_param,
@@ -60,6 +61,8 @@ async def encode(
         return_tokens=options.return_tokens,
         truncate=request.truncate is not False,
         truncation_side=request.truncation_side,
+        max_tokens=_limit(request, engine.info),
+        add_special_tokens=request.add_special_tokens is not False,
         long_texts=request.long_texts,
         chunk_overlap=request.chunk_overlap or 0,
         param=request.texts_param,
@@ -71,8 +74,12 @@ async def encode(
 async def embed_pieces(call: Call, request: EmbedRequest, texts: list[Any]) -> tuple[str, Answers[Chunks]]:
     """Embed the pieces of each of `texts` in their context (late chunking); `request.texts` is not read.
 
-    A text over the limit is read in several contexts, or refused where `truncate` is off.
+    A text over the limit is read in several contexts, or refused where `truncate` is off; nothing is cut off, so that
+    other fields of truncation are refused.
     """
+    for field in ("truncate_prompt_tokens", "truncation_side", "add_special_tokens"):
+        if getattr(request, field) is not None:
+            raise InputError(f"`{field}` is not for texts in pieces: leave it out", param=field)
     name, engine = prepare(call, request)
     input_type, prompt_name = prompt_of(request, engine.info)
     found = await engine.embed_chunks(
@@ -97,6 +104,51 @@ def prepare(call: Call, request: EmbedRequest) -> tuple[str, AsyncEngine]:
         if width is not None:
             encoding.verify(width, request.encoding_param)
     return name, engine
+
+
+async def texts_or_chats(call: Call, body: TextsOrChats, model: str | None) -> tuple[Any, str]:
+    """Return the texts of a body, or the token ids of its conversations, and the name of the field that has them."""
+    body.check_one_given()
+    if body.messages is None:
+        return body.input, "input"
+    _, engine = find_model(call, model)
+    batch = isinstance(body.messages, list) and bool(body.messages) and isinstance(body.messages[0], list)
+    chats: list[Any] = body.messages if batch else [body.messages]
+    check_number(chats, "messages", call)
+    special = body.add_special_tokens is True
+    tokens = [
+        await engine.chat_tokens(
+            chat,
+            add_special_tokens=special,
+            options=body.chat_options(f"messages[{index}]" if batch else "messages"),
+        )
+        for index, chat in enumerate(chats)
+    ]
+    return [each.ids for each in tokens], "messages"
+
+
+def cut_length(tokens: int | None, info: EngineInfo) -> int | None:
+    """Return the number of tokens that `truncate_prompt_tokens` means, `None` for the model's limit.
+
+    Raises `InputError` for one that is no number of tokens of this model.
+    """
+    if tokens is not None and (tokens < -1 or tokens == 0 or tokens > info.max_length):
+        raise InputError(
+            f"`truncate_prompt_tokens` must be -1 or from 1 to {info.max_length}, not {tokens}. "
+            "Please request a smaller truncation size.",
+            param="truncate_prompt_tokens",
+        )
+    return None if tokens == -1 else tokens
+
+
+def _limit(request: EmbedRequest, info: EngineInfo) -> int | None:
+    length = cut_length(request.truncate_prompt_tokens, info)
+    if length is not None and request.long_texts == "chunk":
+        raise InputError(
+            "`truncate_prompt_tokens` cuts texts, and long_texts chunk reads all of them: leave one of them out",
+            param="truncate_prompt_tokens",
+        )
+    return request.max_tokens if length is None else length
 
 
 def find_model(call: Call, model: str | None) -> tuple[str, AsyncEngine]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import base64
+import sys
 from dataclasses import dataclass
 from typing import Any, Literal, get_args
 
@@ -15,6 +16,9 @@ EncodingName = Literal["float", "base64", "float16", "int8", "uint8", "binary", 
 VectorType = Literal["float", "float16", "int8", "uint8", "binary", "ubinary"]
 ENCODING_NAMES: tuple[EncodingName, ...] = get_args(EncodingName)
 
+Endianness = Literal["native", "little", "big"]
+ByteOrder = Literal["little", "big"]
+
 Vectors = npt.NDArray[Any]
 Row = npt.NDArray[Any] | str
 
@@ -25,10 +29,11 @@ _FLOAT16_MAX = 65504.0
 
 @dataclass(frozen=True, slots=True)
 class Encoding:
-    """How vectors are written: the type of their values, as JSON numbers or as base64 of little-endian bytes."""
+    """How vectors are written: the type of their values, as JSON numbers or as base64 of their bytes in some order."""
 
     type: VectorType = "float"
     base64: bool = False
+    order: ByteOrder = "little"
 
     @classmethod
     def named(cls, name: EncodingName | None) -> Encoding:
@@ -50,8 +55,13 @@ class Encoding:
         typed = np.ascontiguousarray(quantized(vectors, self.type, param))
         if not self.base64:
             return list(typed)
-        little = typed.astype(typed.dtype.newbyteorder("<"), copy=False)
-        return [base64.b64encode(row).decode("ascii") for row in little]
+        ordered = typed.astype(typed.dtype.newbyteorder(self.order), copy=False)
+        return [base64.b64encode(row).decode("ascii") for row in ordered]
+
+
+def byte_order(name: Endianness | None) -> ByteOrder:
+    """Return the byte order that vLLM's field `endianness` means; the machine's own where it is absent."""
+    return sys.byteorder if name is None or name == "native" else name
 
 
 def quantized(vectors: Vectors, kind: VectorType, param: str) -> Vectors:

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from typing import Any, TypeVar
 
 from pydantic import BaseModel, ValidationError
+from pydantic.fields import FieldInfo
 from starlette.datastructures import Headers
 from starlette.responses import Response
 from starlette.types import Receive, Scope, Send
@@ -18,10 +19,11 @@ from cenote.errors import CenoteError, DeadlineError, EngineClosedError, EngineE
 from cenote.server.body import ClientGoneError, read_json
 from cenote.server.connection import while_connected
 from cenote.server.dialect import Call, Dialect, Operation
-from cenote.server.failures import Failure, failure_of, reworded
+from cenote.server.failures import failure_of, reworded
 from cenote.server.gate import Gate
 from cenote.server.observe import RECORD_KEY
 from cenote.server.record import CLIENT_GONE_STATUS, Record
+from cenote.server.schemas import NoMeaning, Refused
 from cenote.server.served import ServedModels
 
 T = TypeVar("T")
@@ -38,9 +40,6 @@ class Offer:
     dialect: Dialect
     operation: Operation
 
-    def failure(self, error: Exception) -> Failure:
-        return failure_of(reworded(error, self.operation.words) if isinstance(error, InputError) else error)
-
 
 def choose(offers: Sequence[Offer], body: Any) -> Offer:
     """Return the offer that a body means: the first one that has a mark in it, else the first without marks."""
@@ -50,6 +49,23 @@ def choose(offers: Sequence[Offer], body: Any) -> Offer:
             if not offer.operation.marks.isdisjoint(given):
                 return offer
     return next((offer for offer in offers if not offer.operation.marks), offers[0])
+
+
+def foreign_fields(offers: Sequence[Offer], chosen: Offer) -> dict[str, tuple[str, Refused | None]]:
+    """Return the fields that mean something to other offers of a path and nothing to the `chosen` one: the dialect of
+    each, and its `Refused` mark where it has one.
+    """
+    known = _fields_of(chosen)
+    return {
+        name: (offer.dialect.name, next((mark for mark in field.metadata if isinstance(mark, Refused)), None))
+        for offer in reversed(offers)
+        for name, field in _fields_of(offer).items()
+        if name not in known and not any(isinstance(mark, NoMeaning) for mark in field.metadata)
+    }
+
+
+def _fields_of(offer: Offer) -> dict[str, FieldInfo]:
+    return {} if offer.operation.body is None else offer.operation.body.model_fields
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -69,6 +85,7 @@ class Endpoint:
     def __init__(self, offers: Sequence[Offer], frame: Frame, *, exact: bool) -> None:
         self._offers = tuple(offers)
         self._default = choose(offers, None)
+        self._foreign = {id(offer): foreign_fields(offers, offer) for offer in offers}
         self._frame = frame
         self._exact = exact
         self._route = offers[0].operation.path
@@ -97,12 +114,12 @@ class Endpoint:
             if self._frame.gate.is_open:
                 raise
             stopped = EngineClosedError("the server was stopped before this request was done")
-            response = offer.dialect.refusal(offer.failure(stopped), exact=self._exact)
+            response = offer.dialect.refusal(failure_of(stopped), exact=self._exact)
         except Exception as error:
             failed = late if isinstance(error, TimeoutError) and deadline.expired() else error
             if _is_for_the_log(failed):
                 logger.error("request %s failed", record.request_id, exc_info=failed)
-            response = offer.dialect.refusal(offer.failure(failed), exact=self._exact)
+            response = offer.dialect.refusal(failure_of(failed), exact=self._exact)
         await response(scope, receive, send)
 
     async def _read(self, scope: Scope, receive: Receive) -> Any:
@@ -113,6 +130,7 @@ class Endpoint:
 
     async def _answer(self, offer: Offer, body: Any, scope: Scope, receive: Receive) -> Response:
         schema = offer.operation.body
+        self._refuse_foreign(offer, body)
         call = Call(
             body=None if schema is None else _validated(schema, body),
             path=scope.get("path_params", {}),
@@ -122,7 +140,24 @@ class Endpoint:
             exact=self._exact,
         )
         work = offer.operation.handler(call)
-        return await (work if schema is None else while_connected(receive, work))
+        try:
+            return await (work if schema is None else while_connected(receive, work))
+        except InputError as error:
+            raise reworded(error, offer.operation.words) from None
+
+    def _refuse_foreign(self, offer: Offer, body: Any) -> None:
+        """Raise `InputError` for a field of another API on the same path: it would be dropped in silence."""
+        foreign = self._foreign[id(offer)]
+        for name, value in body.items() if foreign and isinstance(body, dict) else ():
+            if name not in foreign or value is None:
+                continue
+            dialect, refused = foreign[name]
+            if refused is None or not refused.allows(value):
+                raise InputError(
+                    f"`{name}` is a field of the API {dialect}, and this request was read as one of the API "
+                    f"{offer.dialect.name}: leave it out, or ask under /{dialect}",
+                    param=name,
+                )
 
 
 def _is_for_the_log(error: Exception) -> bool:

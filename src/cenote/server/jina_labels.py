@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any, Literal
+from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, Field
 from starlette.responses import Response
@@ -14,20 +14,17 @@ from cenote.server.embed_request import EmbedRequest
 from cenote.server.embedding import prepare
 from cenote.server.jina_texts import JinaTexts, texts_of
 from cenote.server.label_cosines import classify_by_cosine
-from cenote.server.ranking import RankRequest, rank, results_of
-from cenote.server.schemas import ModelName, RankedDocument, RequestBody, TopN, TotalUsage, Truncate
+from cenote.server.ranking import RankBody, rank, results_of
+from cenote.server.schemas import ModelName, RankedDocument, Refused, RequestBody, TopN, TotalUsage
 from cenote.text.unicode import scalar_text
 
 
-class JinaRerankBody(RequestBody):
+class JinaRerankBody(RankBody):
     """A query and its documents."""
 
-    query: str
     documents: list[str | dict[str, Any]] = Field(description="Strings, or objects with a string `text`.")
-    model: ModelName = None
     top_n: TopN = None
     return_documents: bool | None = Field(None, description="Give the documents back (default), or not.")
-    truncate: Truncate = None
 
 
 class JinaClassifyBody(RequestBody):
@@ -36,6 +33,7 @@ class JinaClassifyBody(RequestBody):
     input: JinaTexts
     model: ModelName = None
     labels: list[str] | None = Field(None, description="Labels of your own; by default those of the checkpoint.")
+    classifier_id: Annotated[Any, Refused("is not known here: leave it out, or give `labels`")] = None
 
 
 class JinaRerankAnswer(BaseModel):
@@ -72,10 +70,7 @@ class JinaClassifyAnswer(BaseModel):
 async def rerank(call: Call) -> Response:
     """Rank documents, which come back unless they are not wanted."""
     body: JinaRerankBody = call.body
-    request = RankRequest(
-        model=body.model, query=body.query, documents=body.documents, top_n=body.top_n, truncate=body.truncate
-    )
-    name, ranking = await rank(call, request)
+    name, ranking = await rank(call, body.request(body.documents, body.top_n))
     results = results_of(ranking, None if body.return_documents is False else body.documents)
     return json_response({"model": name, "usage": {"total_tokens": ranking.usage.total_tokens}, "results": results})
 

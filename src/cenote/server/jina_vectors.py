@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
-from typing import Any, Literal
+from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, Field
 from starlette.responses import Response
@@ -12,25 +12,33 @@ from starlette.responses import Response
 from cenote.errors import InputError
 from cenote.outputs import Float32Array, Usage
 from cenote.server.dialect import Call
-from cenote.server.embed_request import EmbedBody, EmbedRequest, MultiVectorOptions
+from cenote.server.embed_request import EmbedBody, EmbedRequest, MultiVectorOptions, TextFields
 from cenote.server.embedding import embed, embed_pieces, embedding_items, encode, list_response, usage_of
 from cenote.server.encodings import Encoding, EncodingName
 from cenote.server.jina_texts import JinaTexts, texts_of
-from cenote.server.schemas import Dimensions, Embedding, Normalize, Truncate
+from cenote.server.schemas import (
+    DimensionsOrDigits,
+    Embedding,
+    Normalize,
+    Refused,
+    Truncate,
+    WholeOrDigits,
+    agreed,
+)
 from cenote.server.schemas import Usage as UsageBody
 
 EncodingNames = EncodingName | list[EncodingName]
 
 
-class JinaEmbeddingsBody(EmbedBody):
-    """Texts to embed. `input_type` and `prompt_name` go beyond Jina's."""
+class JinaEmbeddingsBody(EmbedBody, TextFields):
+    """Texts to embed. `input_type`, `prompt_name` and the fields of vLLM's go beyond Jina's."""
 
     input: JinaTexts
     task: str | None = Field(
         None,
         description="`retrieval.query` or `retrieval.passage`; another use by the checkpoint's prompt of that name.",
     )
-    dimensions: Dimensions = None
+    dimensions: DimensionsOrDigits = None
     late_chunking: bool | None = Field(None, description="Read all texts as one, and embed each in that context.")
     embedding_type: EncodingNames | None = Field(None, description="One encoding, or several at once.")
     encoding_type: EncodingNames | None = Field(None, description="The same, as LlamaIndex writes it.")
@@ -38,6 +46,7 @@ class JinaEmbeddingsBody(EmbedBody):
     normalized: Normalize = None
     truncate: Truncate = None
     input_type: str | None = Field(None, description="Beyond Jina: the same as `task`, which goes first.")
+    return_multivector: Annotated[Any, Refused("is for /v1/multi-vector to give", (False,))] = None
 
 
 class JinaMultiVectorBody(EmbedBody):
@@ -45,7 +54,7 @@ class JinaMultiVectorBody(EmbedBody):
 
     input: JinaTexts
     embedding_type: EncodingNames | None = Field(None, description="One encoding, or several at once.")
-    dimensions: int | None = Field(None, description="Keep this many first values of each vector.")
+    dimensions: WholeOrDigits | None = Field(None, description="Keep this many first values of each vector.")
     truncate: Truncate = None
 
 
@@ -89,8 +98,11 @@ async def create_embeddings(call: Call) -> Response:
         input_type=body.task or body.input_type,
         input_type_param="task" if body.task else "input_type",
         dimensions=body.dimensions,
-        normalize=body.normalized,
+        normalize=agreed(normalized=body.normalized, use_activation=body.use_activation),
         truncate=body.truncate,
+        truncation_side=body.truncation_side,
+        truncate_prompt_tokens=body.truncate_prompt_tokens,
+        add_special_tokens=body.add_special_tokens,
     )
     if body.late_chunking:
         name, vectors, usage = await _embed_in_context(call, request)

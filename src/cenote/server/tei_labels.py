@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 from pydantic import BaseModel, Field, RootModel, SkipValidation
@@ -14,9 +15,10 @@ from cenote.scoring import reads_pairs
 from cenote.server.answers import json_response
 from cenote.server.dialect import Call
 from cenote.server.embedding import check_number, find_model
-from cenote.server.ranking import RankRequest, rank
+from cenote.server.ranking import RankBody, rank
+from cenote.server.schemas import agreed
 from cenote.server.served import offers
-from cenote.server.tei_request import TeiBody
+from cenote.server.tei_request import Direction, TeiBody
 from cenote.text.unicode import scalar_text
 
 
@@ -31,12 +33,11 @@ class TeiPredictBody(TeiBody):
     )
 
 
-class TeiRerankBody(TeiBody):
+class TeiRerankBody(RankBody):
     """A query and the texts that are to be put in order."""
 
-    query: str = Field(description="What the texts should be about.")
     texts: SkipValidation[list[str]] = Field(description="The texts.")
-    raw_scores: bool | None = Field(None, description="Give logits instead of probabilities.")
+    truncation_direction: Direction = None
     return_text: bool | None = Field(None, description="Give the texts back.")
 
 
@@ -80,13 +81,10 @@ async def predict(call: Call) -> Response:
 async def rerank(call: Call) -> Response:
     """Rank texts, which come back where they are asked for."""
     body: TeiRerankBody = call.body
-    request = RankRequest(
+    request = replace(
+        body.request(body.texts),
         model=call.models.fitting(body.model, _reads_pairs, offers("token_embed"), offers("embed")),
-        query=body.query,
-        documents=body.texts,
-        raw_scores=body.raw_scores is True,
-        truncate=body.truncate,
-        truncation_side=body.truncation_direction,
+        truncation_side=agreed(truncation_direction=body.truncation_direction, truncation_side=body.truncation_side),
     )
     _, ranking = await rank(call, request)
     ranks: list[dict[str, Any]] = [{"index": each.index, "score": each.score} for each in ranking]

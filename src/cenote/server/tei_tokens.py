@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Annotated, Any
 
 from pydantic import BaseModel, Field, RootModel, SkipValidation
 from starlette.responses import Response
@@ -10,7 +10,7 @@ from starlette.responses import Response
 from cenote.server.answers import json_response
 from cenote.server.dialect import Call
 from cenote.server.embedding import check_number, find_model
-from cenote.server.schemas import ModelName, PromptName, RequestBody
+from cenote.server.schemas import ModelName, PromptName, RequestBody, WholeIds
 from cenote.server.token_routes import check_characters
 from cenote.text.tokens import Tokens
 from cenote.text.unicode import scalar_text
@@ -28,7 +28,9 @@ class TeiTokenizeBody(RequestBody):
 class TeiDecodeBody(RequestBody):
     """Token ids to put together. `model` goes beyond TEI."""
 
-    ids: SkipValidation[list[int] | list[list[int]]] = Field(description="One list of token ids or several.")
+    ids: Annotated[SkipValidation[list[int] | list[list[int]]], WholeIds] = Field(
+        description="One list of token ids or several."
+    )
     skip_special_tokens: bool | None = Field(None, description="Leave special tokens out (default), or not.")
     model: ModelName = None
 

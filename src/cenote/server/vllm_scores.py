@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any, Literal
 
 from pydantic import BaseModel, Field, SkipValidation
@@ -10,17 +11,17 @@ from starlette.responses import Response
 from cenote.errors import InputError
 from cenote.server.answers import json_response
 from cenote.server.dialect import Call
-from cenote.server.embedding import check_number, find_model
-from cenote.server.ranking import RankRequest, rank, results_of
-from cenote.server.schemas import Ignored, ModelName, RequestBody
+from cenote.server.embedding import check_number, cut_length, find_model
+from cenote.server.ranking import PairBody, RankBody, rank, results_of
+from cenote.server.schemas import Ignored, WholeOrDigits
 from cenote.server.vllm_answer import VllmAnswer, answer_head
 
 Texts = SkipValidation[str | list[str]]
-_NAMES = (("queries", "documents"), ("data_1", "data_2"), ("text_1", "text_2"))
-"""Both sides of the pairs, in the three spellings that vLLM takes."""
+_NAMES = (("queries", "documents"), ("queries", "items"), ("data_1", "data_2"), ("text_1", "text_2"))
+"""Both sides of the pairs, in the spellings that vLLM takes."""
 
 
-class VllmScoreBody(RequestBody):
+class VllmScoreBody(PairBody):
     """Pairs: one query with one document, one with each of several, or several with as many documents."""
 
     queries: Texts | None = Field(None, description="One query, or one for each document.")
@@ -29,9 +30,7 @@ class VllmScoreBody(RequestBody):
     data_2: Texts | None = Field(None, description="Another name of `documents`.")
     text_1: Texts | None = Field(None, description="Another name of `queries`.")
     text_2: Texts | None = Field(None, description="Another name of `documents`.")
-    model: ModelName = None
-    use_activation: bool | None = Field(None, description="false gives logits.")
-    instruction: str | None = Field(None, description="For rerankers whose prompt has a place for it.")
+    items: Texts | None = Field(None, description="Another name of `documents`.")
     user: Ignored = None
 
 
@@ -47,14 +46,11 @@ class VllmScores(VllmAnswer):
     data: list[VllmScore]
 
 
-class VllmRankBody(RequestBody):
+class VllmRankBody(RankBody):
     """A query and the documents that are to be put in order."""
 
-    query: str = Field(description="What the documents should be about.")
     documents: SkipValidation[list[str]] = Field(description="Strings, or objects with a string `text`.")
-    model: ModelName = None
-    top_n: int | None = Field(None, ge=0, description="How many of the best to give; 0 gives all.")
-    max_tokens_per_doc: int | None = Field(None, ge=0, description="Cut each document to so many tokens; 0 is off.")
+    top_n: WholeOrDigits | None = Field(None, ge=0, description="How many of the best to give; 0 gives all.")
     user: Ignored = None
 
 
@@ -80,7 +76,14 @@ async def score(call: Call) -> Response:
     queries, documents = _sides(body)
     check_number(documents, "documents", call)
     values = await engine.score(
-        queries, documents, raw_scores=body.use_activation is False, instruction=body.instruction
+        queries,
+        documents,
+        raw_scores=body.use_activation is False,
+        instruction=body.asked_instruction(),
+        max_tokens_per_query=body.max_tokens_per_query or None,
+        max_tokens_per_doc=body.max_tokens_per_doc or None,
+        max_tokens=cut_length(body.truncate_prompt_tokens, engine.info),
+        truncation_side=body.truncation_side,
     )
     assert values.usage is not None
     call.record.add(values.usage)
@@ -91,11 +94,9 @@ async def score(call: Call) -> Response:
 async def rerank(call: Call) -> Response:
     """Rank documents, which always come back."""
     body: VllmRankBody = call.body
-    request = RankRequest(
-        model=body.model,
-        query=body.query,
-        documents=body.documents,
-        top_n=body.top_n or None,
+    request = replace(
+        body.request(body.documents, body.top_n or None),
+        max_tokens_per_query=body.max_tokens_per_query or None,
         max_tokens_per_doc=body.max_tokens_per_doc or None,
     )
     name, ranking = await rank(call, request)
@@ -112,11 +113,18 @@ async def rerank(call: Call) -> Response:
 
 def _sides(body: VllmScoreBody) -> tuple[Any, Any]:
     """Return the queries and the documents by whichever names they came."""
+    given = {name for pair in _NAMES for name in pair if getattr(body, name) is not None}
     for first, second in _NAMES:
-        queries, documents = getattr(body, first), getattr(body, second)
-        if queries is not None and documents is not None:
-            return queries, documents
-        if queries is not None or documents is not None:
-            missing = first if queries is None else second
+        if {first, second} <= given:
+            _refuse_others(given - {first, second})
+            return getattr(body, first), getattr(body, second)
+    for first, second in _NAMES:
+        if given & {first, second}:
+            missing = second if first in given else first
             raise InputError(f"`{missing}` is required", param=missing)
     raise InputError("`queries` and `documents` are required", param="queries")
+
+
+def _refuse_others(names: set[str]) -> None:
+    for name in sorted(names):
+        raise InputError(f"`{name}` is another name of texts that are there already: leave it out", param=name)

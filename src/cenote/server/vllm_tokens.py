@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Annotated, Any
 
 from pydantic import BaseModel, Field, SkipValidation
 from starlette.responses import Response
@@ -11,15 +11,15 @@ from cenote.engine import AsyncEngine
 from cenote.errors import InputError
 from cenote.server.answers import json_response
 from cenote.server.dialect import Call
+from cenote.server.embed_request import ChatFields
 from cenote.server.embedding import find_model
-from cenote.server.schemas import ModelName, RequestBody
+from cenote.server.schemas import ModelName, OfImages, Refused, RequestBody, WholeIds
 from cenote.server.token_routes import check_characters
-from cenote.text.options import ChatOptions
 from cenote.text.tokens import Tokens
 from cenote.text.unicode import scalar_text
 
 
-class VllmTokenizeBody(RequestBody):
+class VllmTokenizeBody(ChatFields):
     """A text or a conversation to take apart."""
 
     prompt: str | None = Field(None, description="The text.")
@@ -30,17 +30,15 @@ class VllmTokenizeBody(RequestBody):
     add_special_tokens: bool | None = Field(
         None, description="Put special tokens around: true by default for a text, false for messages."
     )
-    add_generation_prompt: bool | None = Field(
-        None, description="End the messages with the start of an answer (default), or not."
-    )
-    continue_final_message: bool | None = Field(None, description="Leave the last message open.")
     return_token_strs: bool | None = Field(None, description="Add the vocabulary's string of each token.")
+    tools: Annotated[Any, Refused("is not read: the served models call no tools", ([],))] = None
+    mm_processor_kwargs: OfImages = None
 
 
 class VllmDetokenizeBody(RequestBody):
     """Token ids to put together."""
 
-    tokens: SkipValidation[list[int]] = Field(description="The ids.")
+    tokens: Annotated[SkipValidation[list[int]], WholeIds] = Field(description="The ids.")
     model: ModelName = None
 
 
@@ -88,9 +86,5 @@ async def _tokens(engine: AsyncEngine, body: VllmTokenizeBody) -> Tokens:
         return (await engine.tokens(body.prompt, add_special_tokens=special, param="prompt"))[0]
     assert body.messages is not None
     check_characters([message.get("content") for message in body.messages], "messages")
-    generates = body.add_generation_prompt
-    options = ChatOptions(
-        add_generation_prompt=not body.continue_final_message if generates is None else generates,
-        continue_final_message=body.continue_final_message is True,
-    )
+    options = body.chat_options("messages", add_generation_prompt=not body.continue_final_message)
     return await engine.chat_tokens(body.messages, add_special_tokens=body.add_special_tokens is True, options=options)

@@ -2,24 +2,23 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any, Literal
 
 from pydantic import BaseModel, Field
 from starlette.responses import Response
 
 from cenote.server.dialect import Call
-from cenote.server.ranking import RankRequest, rank
-from cenote.server.schemas import ModelName, RequestBody, TopN, TotalUsage, Truncate
+from cenote.server.ranking import RankBody, rank
+from cenote.server.schemas import TopN, TotalUsage, Truncate, agreed
 from cenote.server.voyage_vectors import voyage_list
 from cenote.text.unicode import scalar_text
 
 
-class VoyageRerankBody(RequestBody):
+class VoyageRerankBody(RankBody):
     """A query and its documents."""
 
-    query: str
     documents: list[str]
-    model: ModelName = None
     top_k: TopN = None
     truncation: Truncate = None
     return_documents: bool | None = Field(None, description="Give the documents back; by default not.")
@@ -43,9 +42,8 @@ class VoyageRerankAnswer(BaseModel):
 async def rerank(call: Call) -> Response:
     """Rank documents, which come back as strings where they are asked for."""
     body: VoyageRerankBody = call.body
-    request = RankRequest(
-        model=body.model, query=body.query, documents=body.documents, top_n=body.top_k, truncate=body.truncation
-    )
+    truncate = agreed(truncation=body.truncation, truncate=body.truncate)
+    request = replace(body.request(body.documents, body.top_k), truncate=truncate)
     name, ranking = await rank(call, request)
     items: list[dict[str, Any]] = [{"index": each.index, "relevance_score": each.score} for each in ranking]
     if body.return_documents:

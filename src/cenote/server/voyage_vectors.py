@@ -9,10 +9,10 @@ from pydantic import BaseModel, Field, SkipValidation
 from starlette.responses import Response
 
 from cenote.server.dialect import Call
-from cenote.server.embed_request import EmbedBody, EmbedRequest
+from cenote.server.embed_request import EmbedBody, EmbedRequest, TextFields
 from cenote.server.embedding import check_number, embed, embed_pieces, embedding_items, list_response, usage_of
 from cenote.server.encodings import Encoding, VectorType
-from cenote.server.schemas import Dimensions, Embedding, TotalUsage, Truncate
+from cenote.server.schemas import DimensionsOrDigits, Embedding, TotalUsage, Truncate
 
 MAX_TEXTS = 1000
 """Voyage's own limit; it holds under the prefix only."""
@@ -21,13 +21,13 @@ MAX_TEXTS = 1000
 class VoyageVectorsBody(EmbedBody):
     """What is asked of vectors. `prompt_name` goes beyond Voyage's fields."""
 
-    output_dimension: Dimensions = None
+    output_dimension: DimensionsOrDigits = None
     output_dtype: VectorType | None = Field(None, description="The type of the values, `float` by default.")
     encoding_format: Literal["base64"] | None = Field(None, description="Base64 of the values' bytes, not numbers.")
 
 
-class VoyageEmbeddingsBody(VoyageVectorsBody):
-    """Texts to embed."""
+class VoyageEmbeddingsBody(VoyageVectorsBody, TextFields):
+    """Texts to embed. The fields of vLLM's go beyond Voyage's."""
 
     input: SkipValidation[str | list[str]] = Field(description="One text or a list of up to 1000, on bare paths more.")
     truncation: Truncate = None
@@ -68,7 +68,15 @@ class VoyageContextualizedAnswer(BaseModel):
 async def create_embeddings(call: Call) -> Response:
     """Embed every item of `input`."""
     body: VoyageEmbeddingsBody = call.body
-    request, encoding = _request(body, body.input, "input", truncate=body.truncation)
+    request, encoding = _request(body, body.input, "input")
+    request = replace(
+        request,
+        normalize=body.use_activation,
+        truncate=body.truncation,
+        truncation_side=body.truncation_side,
+        truncate_prompt_tokens=body.truncate_prompt_tokens,
+        add_special_tokens=body.add_special_tokens,
+    )
     name, values = await embed(call, request)
     items = embedding_items(encoding.rows(values, "output_dtype"), values.truncated, call)
     return voyage_list(call, items, name, sum(values.num_tokens))
@@ -97,16 +105,13 @@ def voyage_list(call: Call, items: list[dict[str, Any]], name: str, total_tokens
     return list_response(items, name, usage)
 
 
-def _request(
-    body: VoyageVectorsBody, texts: Any, param: str, *, truncate: bool | None = None
-) -> tuple[EmbedRequest, Encoding]:
+def _request(body: VoyageVectorsBody, texts: Any, param: str) -> tuple[EmbedRequest, Encoding]:
     encoding = Encoding(type=body.output_dtype or "float", base64=body.encoding_format == "base64")
     request = replace(
         body.request(texts, [encoding]),
         texts_param=param,
         encoding_param="output_dtype",
         dimensions=body.output_dimension,
-        truncate=truncate,
         max_items=MAX_TEXTS,
     )
     return request, encoding

@@ -21,7 +21,15 @@ from cenote.text.unicode import scalar_text
 Messages = Sequence[Mapping[str, Any]]
 """One conversation: each message has a `role` and a `content`."""
 
-_BAD_MESSAGES = (TemplateError, TypeError, ValueError, KeyError, AttributeError, IndexError)
+_RESERVED = frozenset(
+    {
+        *("conversation", "messages", "tools", "chat_template", "add_generation_prompt", "continue_final_message"),
+        *("tokenize", "sanitize_control_tokens", "padding", "truncation", "max_length", "return_tensors"),
+        *("return_dict", "return_assistant_tokens_mask", "tokenizer_kwargs"),
+    }
+)
+"""What `apply_chat_template` of transformers takes for itself."""
+_BAD_MESSAGES = (TemplateError, TypeError, ValueError, LookupError, AttributeError, ArithmeticError, RecursionError)
 """What templates raise for messages that they cannot write out."""
 
 
@@ -40,6 +48,7 @@ class ChatEncoder:
     def render(self, messages: Messages, options: ChatOptions, place: Place) -> str:
         """Return the text that the template makes of one conversation. Raise `InputError` where it refuses it."""
         _check(messages, place)
+        _check_values(options)
         try:
             rendered: str = self.tokenizer.hf.apply_chat_template(
                 [dict(message) for message in messages],
@@ -47,6 +56,7 @@ class ChatEncoder:
                 tokenize=False,
                 add_generation_prompt=options.add_generation_prompt,
                 continue_final_message=options.continue_final_message,
+                **options.template_values,
             )
         except TemplateSyntaxError as error:
             raise CheckpointError(f"the checkpoint's chat template is broken: {error}") from error
@@ -79,6 +89,14 @@ class ChatEncoder:
             num_keys=num_rows,
             truncated=num_rows < content.length,
         )
+
+
+def _check_values(options: ChatOptions) -> None:
+    for name in options.template_values:
+        if name in _RESERVED:
+            raise InputError(
+                f"template_values may not have {name!r}, which is no value of the template", param="template_values"
+            )
 
 
 def _check(messages: object, place: Place) -> None:

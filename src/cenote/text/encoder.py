@@ -156,9 +156,10 @@ class TextEncoder:
         decode = self._tokenizer.hf.decode
         return [decode(ids.tolist(), skip_special_tokens=skip_special_tokens) for ids in inputs.token_ids]
 
-    def listwise(self, spec: ListwiseSpec) -> ListwiseEncoder:
-        """Return what writes the prompts of a listwise reranker."""
-        return ListwiseEncoder(backend=self._backend, locality=self._locality, spec=spec, max_length=self.max_length)
+    def listwise(self, spec: ListwiseSpec, max_length: int | None = None) -> ListwiseEncoder:
+        """Return what writes the prompts of a listwise reranker; `max_length` lowers the model's limit."""
+        limit = min(self.max_length, max_length or self.max_length)
+        return ListwiseEncoder(backend=self._backend, locality=self._locality, spec=spec, max_length=limit)
 
     @property
     def adds_special_tokens(self) -> bool:

@@ -46,6 +46,11 @@ class Frame:
         types = [np.full(n, kind, np.int64) for n, kind in zip(lengths, self.content_types, strict=True)]
         return _interleave(self.part_types, types)
 
+    def without_specials(self) -> Frame:
+        """Return the frame with nothing around and between the contents."""
+        nothing = tuple(part[:0] for part in self.parts)
+        return replace(self, parts=nothing, part_types=nothing)
+
     def with_marker(self, token_id: int) -> Frame:
         """Return the frame with one more token at the end of the leading ones (ColBERT's `[Q]` and `[D]`)."""
         kind = self.content_types[0]

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import Literal, get_args
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any, Literal, get_args
 
 from cenote.errors import InputError
 from cenote.params import InputType
@@ -21,9 +22,9 @@ class EncodeOptions:
 
     One prompt is put before each text: `prompt`, else the one named `prompt_name`, else the one that the checkpoint has
     for `input_type`, else its default. `raw` adds no prompt, no markers and no query expansion; special tokens stay.
-    `truncate=False` refuses a text that is over the limit. `truncation_side` names the end that is cut; `max_length`
-    lowers the model's limit, never raises it. `offsets` asks for character spans. `param` is the name that errors give
-    to the texts.
+    `add_special_tokens=False` leaves those of the tokenizer out. `truncate=False` refuses a text over the limit.
+    `truncation_side` names the end that is cut; `max_length` lowers the model's limit, never raises it. `offsets` asks
+    for character spans. `param` is the name that errors give to the texts.
     """
 
     input_type: InputType | None = None
@@ -32,6 +33,7 @@ class EncodeOptions:
     truncate: bool = True
     truncation_side: TruncationSide | None = None
     raw: bool = False
+    add_special_tokens: bool = True
     max_length: int | None = None
     offsets: bool = False
     param: str = "texts"
@@ -77,11 +79,13 @@ class PairOptions:
 @dataclass(frozen=True, kw_only=True)
 class ChatOptions:
     """How conversations become sequences. `add_generation_prompt` ends them with the start of an assistant's message,
-    `continue_final_message` leaves their last message open; at most one of the two.
+    `continue_final_message` leaves their last message open; at most one of the two. `template_values` are what the
+    template may ask for beside the messages, by the names that it has for them.
     """
 
     add_generation_prompt: bool = False
     continue_final_message: bool = False
+    template_values: Mapping[str, Any] = field(default_factory=dict)
     truncate: bool = True
     truncation_side: TruncationSide | None = None
     max_length: int | None = None

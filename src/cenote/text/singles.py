@@ -125,6 +125,8 @@ class SingleEncoder:
     def _plan(self, options: EncodeOptions) -> Plan:
         frame, limit = self.frame, min(self.max_length, options.max_length or self.max_length)
         expansion = self.spec.expansion
+        if not options.add_special_tokens:
+            frame = frame.without_specials()
         if expansion is not None and options.input_type is not None and not options.raw:
             frame = marked_frame(frame, expansion, options.input_type)
             limit = min(limit, length_limit(expansion, options.input_type) or limit)

@@ -30,18 +30,26 @@ def classify(
     truncate: bool = True,
     truncation_side: TruncationSide | None = None,
     max_tokens: int | None = None,
+    add_special_tokens: bool = True,
     param: str = "texts",
 ) -> Pending[Answers[Classification]]:
     """Label each text, or each pair of texts, with the checkpoint's own labels. A list may hold texts and pairs.
 
     Scores are what the checkpoint asks for: probabilities (softmax over the labels, or a sigmoid for each), or the
     logits where it is a reward model. `raw_scores` gives the logits, or where it is false the probabilities, of any
-    model. `.label` is the one with the highest score. A text over the limit, which
-    `max_tokens` lowers, is cut at `truncation_side` or, where `truncate` is off, refused.
+    model. `.label` is the one with the highest score. A text over the limit, which `max_tokens` lowers, is cut at
+    `truncation_side` or, where `truncate` is off, refused. `add_special_tokens` may be off for single texts: those of a
+    pair say where one text ends.
     """
     params = PoolingParams(task="classify", use_activation=None if raw_scores is None else not raw_scores)
     core.check(params)
-    options = EncodeOptions(truncate=truncate, truncation_side=truncation_side, max_length=max_tokens, param=param)
+    options = EncodeOptions(
+        truncate=truncate,
+        truncation_side=truncation_side,
+        max_length=max_tokens,
+        add_special_tokens=add_special_tokens,
+        param=param,
+    )
     tokenized = _tokenize(core, texts, options)
     future = core.submit(tokenized, core.task_params([params], tokenized))
     assert core.spec.classify is not None
@@ -108,6 +116,8 @@ def _tokenize(core: Core, texts: Any, options: EncodeOptions) -> list[TokenizedT
         return [_tokenize(core, _alone(text), one)[0] for text, one in zip(texts, each, strict=True)]
     if not _are_pairs(texts):
         return core.encoder.encode(texts, options)
+    if not options.add_special_tokens:
+        raise InputError("a pair needs the special tokens between its texts", param="add_special_tokens")
     first, second = [pair[0] for pair in texts], [pair[1] for pair in texts]
     of_pairs = PairOptions(
         truncate=options.truncate,

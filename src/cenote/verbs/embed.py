@@ -24,6 +24,7 @@ def embed(
     truncate: bool = True,
     truncation_side: TruncationSide | None = None,
     max_tokens: int | None = None,
+    add_special_tokens: bool = True,
     long_texts: LongTexts | None = None,
     chunk_overlap: int = 0,
     param: str = "texts",
@@ -35,7 +36,8 @@ def embed(
     asks for; a checkpoint without a Normalize module gives raw vectors. `input_type`, `prompt_name` and `prompt` choose
     what is put before each text. A text over the model's limit is cut, refused (`TooLongError`) or read in blocks, by
     `long_texts`: "truncate", "error" or "chunk"; `truncate` is the same choice without the third. `truncation_side`
-    names the end that is cut, `max_tokens` lowers the limit. Blocks share `chunk_overlap` tokens, and the text's vector
+    names the end that is cut, `max_tokens` lowers the limit. Without `add_special_tokens` the tokenizer's own are left
+    out. Blocks share `chunk_overlap` tokens, and the text's vector
     is the mean of theirs, by their numbers of tokens. Raises `InputError` for a bad argument, by the name `param` where
     a text is at fault.
     """
@@ -48,6 +50,7 @@ def embed(
         prompt=prompt,
         truncation_side=truncation_side,
         max_length=max_tokens,
+        add_special_tokens=add_special_tokens,
         param=param,
     )
     read = read_texts(core, texts, options, policy)

@@ -31,6 +31,8 @@ def encode(
     prompt: str | None = None,
     truncate: bool = True,
     truncation_side: TruncationSide | None = None,
+    max_tokens: int | None = None,
+    add_special_tokens: bool = True,
     long_texts: LongTexts | None = None,
     chunk_overlap: int = 0,
     param: str = "texts",
@@ -40,9 +42,9 @@ def encode(
     Returns `Encoded`: `.dense` `(n, D)`, `.sparse` a `SparseVector` for each text, `.multi_vector` an array `(rows, D)`
     for each text, `None` for what was not asked for. `dimensions` cuts the dense vectors and `normalize` is theirs,
     `multi_vector_dimensions` cuts the others, `multi_vector_dtype` may be `"float16"`, `return_tokens` adds the token
-    strings to the sparse vectors. `truncate`, `truncation_side`, `long_texts` and `chunk_overlap` are those of `embed`;
-    "chunk" is for dense vectors alone. `param` is the name that errors give to `texts`. Raises `UnsupportedTaskError`
-    for an output that the model does not have.
+    strings to the sparse vectors. `truncate`, `truncation_side`, `max_tokens`, `add_special_tokens`, `long_texts` and
+    `chunk_overlap` are those of `embed`; "chunk" is for dense vectors alone. `param` is the name that errors give to
+    `texts`. Raises `UnsupportedTaskError` for an output that the model does not have.
     """
     outputs = tuple(dict.fromkeys(outputs))
     sizes = {"dense": dimensions, "multi_vector": multi_vector_dimensions}
@@ -60,7 +62,13 @@ def encode(
     for output, each in zip(outputs, params, strict=True):
         _check(core, output, each)
     options = EncodeOptions(
-        input_type=input_type, prompt_name=prompt_name, prompt=prompt, truncation_side=truncation_side, param=param
+        input_type=input_type,
+        prompt_name=prompt_name,
+        prompt=prompt,
+        truncation_side=truncation_side,
+        max_length=max_tokens,
+        add_special_tokens=add_special_tokens,
+        param=param,
     )
     read = read_texts(core, texts, options, policy)
     future = core.submit(read.sequences, core.task_params(params, read.sequences))

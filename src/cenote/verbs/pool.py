@@ -29,19 +29,26 @@ def pool(
     truncate: bool = False,
     truncation_side: TruncationSide | None = None,
     max_tokens: int | None = None,
+    add_special_tokens: bool = True,
     param: str = "texts",
 ) -> Pending[Answers[Pooled]]:
     """Pool `texts` for `task` without prompts, markers or expansion: one array for each text.
 
     `params` are one `PoolingParams` for all texts or one for each. A text over the limit, which `max_tokens` lowers, is
-    refused unless `truncate` allows to cut it at `truncation_side`. Sparse tasks give a `SparseVector` for each text.
+    refused unless `truncate` allows to cut it at `truncation_side`. Without `add_special_tokens` those of the tokenizer
+    are left out. Sparse tasks give a `SparseVector` for each text.
     """
     each = [params] if isinstance(params, PoolingParams) else list(params or [PoolingParams()])
     each = [replace(one, task=task) for one in each]
     for one in each:
         core.check(one)
     options = EncodeOptions(
-        raw=True, truncate=truncate, truncation_side=truncation_side, max_length=max_tokens, param=param
+        raw=True,
+        truncate=truncate,
+        truncation_side=truncation_side,
+        max_length=max_tokens,
+        add_special_tokens=add_special_tokens,
+        param=param,
     )
     tokenized = core.encoder.encode(texts, options)
     future = core.submit(tokenized, _for_each(core, each, tokenized))

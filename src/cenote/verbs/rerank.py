@@ -13,7 +13,7 @@ from cenote.core import Core, Pending
 from cenote.errors import EmptyInputError, InputError
 from cenote.outputs import Ranked, Ranking
 from cenote.runtime.request import Answer
-from cenote.scoring import PairScores, ScoreRequest, score
+from cenote.scoring import PairScores, ScoreRequest, check_positive, score
 from cenote.text.options import TruncationSide
 
 Document = str | Mapping[str, Any]
@@ -30,6 +30,7 @@ def rerank(
     instruction: str | None = None,
     max_tokens_per_query: int | None = None,
     max_tokens_per_doc: int | None = None,
+    max_tokens: int | None = None,
     truncate: bool = True,
     truncation_side: TruncationSide | None = None,
     threshold: float | None = None,
@@ -42,20 +43,22 @@ def rerank(
     activation makes of them; the order is that of the logits in any case. `top_n` keeps the first, `threshold` those
     whose score is at least this. `instruction` is for models whose prompt has a place for it. A document that is too
     long for the model is cut at `truncation_side`, or refused where `truncate` is off; one over `max_tokens_per_doc` is
-    cut, as is a query over `max_tokens_per_query`. Raises `InputError` for a bad argument and `UnsupportedTaskError`
-    where the model scores no pairs.
+    cut, as is a query over `max_tokens_per_query`; `max_tokens` lowers the model's limit. Raises `InputError` for a bad
+    argument and `UnsupportedTaskError` where the model scores no pairs.
     """
     if not isinstance(query, str):
         raise InputError(f"query must be a string, not of type {type(query).__name__}", param="query")
-    _check_positive("top_n", top_n)
-    _check_positive("max_tokens_per_query", max_tokens_per_query)
-    _check_positive("max_tokens_per_doc", max_tokens_per_doc)
+    check_positive("top_n", top_n)
+    check_positive("max_tokens_per_query", max_tokens_per_query)
+    check_positive("max_tokens_per_doc", max_tokens_per_doc)
+    check_positive("max_tokens", max_tokens)
     request = ScoreRequest(
         queries=[query],
         documents=_texts(documents),
         instruction=instruction,
         max_query_tokens=max_tokens_per_query,
         max_document_tokens=max_tokens_per_doc,
+        max_tokens=max_tokens,
         truncate=truncate,
         truncation_side=truncation_side,
     )
@@ -111,8 +114,3 @@ def _text(document: object, index: int) -> str:
             f"documents[{index}] must be a string or a mapping with a string `text`", param="documents", index=index
         )
     return text
-
-
-def _check_positive(param: str, value: object) -> None:
-    if value is not None and (isinstance(value, bool) or not isinstance(value, int) or value < 1):
-        raise InputError(f"{param} must be an integer of at least 1, not {value!r}", param=param)

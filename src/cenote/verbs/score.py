@@ -8,8 +8,9 @@ from cenote.core import Core, Pending
 from cenote.errors import EmptyInputError, InputError
 from cenote.outputs import Scores
 from cenote.runtime.request import Answer
-from cenote.scoring import ScoreRequest
+from cenote.scoring import ScoreRequest, check_positive
 from cenote.scoring import score as score_pairs
+from cenote.text.options import TruncationSide
 
 
 def score(
@@ -19,16 +20,30 @@ def score(
     *,
     raw_scores: bool = False,
     instruction: str | None = None,
+    max_tokens_per_query: int | None = None,
+    max_tokens_per_doc: int | None = None,
+    max_tokens: int | None = None,
+    truncate: bool = True,
+    truncation_side: TruncationSide | None = None,
 ) -> Pending[Scores]:
     """Score pairs: one query with one document, one with each of several, or several with as many documents.
 
-    Returns a float32 array `(n,)` in the order of `documents` that also has `.usage`. Scores are those of `rerank`.
+    Returns a float32 array `(n,)` in the order of `documents` that also has `.usage`. Scores are those of `rerank`, as
+    are the other arguments.
     Raises `InputError` for other numbers of texts.
     """
+    check_positive("max_tokens_per_query", max_tokens_per_query)
+    check_positive("max_tokens_per_doc", max_tokens_per_doc)
+    check_positive("max_tokens", max_tokens)
     request = ScoreRequest(
         queries=_strings(queries, "queries"),
         documents=_strings(documents, "documents"),
         instruction=instruction,
+        max_query_tokens=max_tokens_per_query,
+        max_document_tokens=max_tokens_per_doc,
+        max_tokens=max_tokens,
+        truncate=truncate,
+        truncation_side=truncation_side,
         query_param="queries",
     )
     num_queries, num_documents = len(request.queries), len(request.documents)

@@ -7,9 +7,10 @@ from typing import Any
 from pydantic import BaseModel
 
 from cenote.server.cohere_ranks import CohereRerankAnswer, CohereRerankBody, rerank_v1, rerank_v2
-from cenote.server.cohere_vectors import CohereEmbedAnswer, CohereEmbedBody, CohereEmbedV2Body, embed_v1, embed_v2
+from cenote.server.cohere_vectors import CohereEmbedAnswer, CohereEmbedBody, embed_v1, embed_v2
 from cenote.server.dialect import Dialect, Operation
 from cenote.server.failures import Failure
+from cenote.server.ranking import RANK_WORDS
 
 
 class CohereError(BaseModel):
@@ -21,7 +22,7 @@ def error_body(failed: Failure) -> dict[str, Any]:
     return {"message": failed.message}
 
 
-_WORDS = {"dimensions": "output_dimension", "max_length": "max_tokens"}
+EMBED_WORDS = {"dimensions": "output_dimension", "max_length": "max_tokens"}
 
 COHERE = Dialect(
     name="cohere",
@@ -33,15 +34,16 @@ COHERE = Dialect(
             summary="Embed texts (version 1)",
             body=CohereEmbedBody,
             answer=CohereEmbedAnswer,
+            words=EMBED_WORDS,
         ),
         Operation(
             method="POST",
             path="/v2/embed",
             handler=embed_v2,
             summary="Embed texts (version 2)",
-            body=CohereEmbedV2Body,
+            body=CohereEmbedBody,
             answer=CohereEmbedAnswer,
-            words=_WORDS,
+            words=EMBED_WORDS,
         ),
         Operation(
             method="POST",
@@ -51,6 +53,7 @@ COHERE = Dialect(
             summary="Rank documents by their relevance to a query (version 1)",
             body=CohereRerankBody,
             answer=CohereRerankAnswer,
+            words=RANK_WORDS,
         ),
         Operation(
             method="POST",
@@ -59,6 +62,7 @@ COHERE = Dialect(
             summary="Rank documents by their relevance to a query (version 2)",
             body=CohereRerankBody,
             answer=CohereRerankAnswer,
+            words=RANK_WORDS,
         ),
     ),
     error_body=error_body,

@@ -15,7 +15,7 @@ from cenote.server.embed_request import EmbedBody, MultiVectorOptions
 from cenote.server.embedding import encode, list_response, sparse_item, usage_of
 from cenote.server.encodings import Encoding, EncodingName, Row
 from cenote.server.failures import Failure
-from cenote.server.schemas import ErrorBody, Sparse, TextsOrIds, Truncate, Usage
+from cenote.server.schemas import ErrorBody, Sparse, TextsOrIds, Truncate, Usage, Whole
 
 
 class EncodeBody(EmbedBody):
@@ -23,8 +23,8 @@ class EncodeBody(EmbedBody):
 
     input: TextsOrIds
     outputs: list[Output] | None = Field(None, description="What to give; by default all that the model has.")
-    dimensions: int | None = Field(None, description="Keep this many first values of dense vectors.")
-    multi_vector_dimensions: int | None = Field(None, description="Keep this many first values of multi-vectors.")
+    dimensions: Whole | None = Field(None, description="Keep this many first values of dense vectors.")
+    multi_vector_dimensions: Whole | None = Field(None, description="Keep this many first values of multi-vectors.")
     normalize: bool | None = Field(None, description="L2-normalise dense vectors or not; by default as the model says.")
     encoding_format: EncodingName | None = Field(None, description="How dense vectors and multi-vectors are written.")
     return_tokens: bool | None = Field(None, description="Add the vocabulary's strings to sparse vectors.")

@@ -22,6 +22,7 @@ from cenote.server.jina_vectors import (
     create_embeddings,
     create_multi_vectors,
 )
+from cenote.server.ranking import RANK_WORDS
 from cenote.server.schemas import DetailBody
 
 
@@ -49,7 +50,7 @@ JINA = Dialect(
             body=JinaEmbeddingsBody,
             answer=JinaEmbeddingsAnswer,
             marks=frozenset({"task", "late_chunking", "embedding_type", "encoding_type", "normalized"}),
-            words={"normalize": "normalized"},
+            words={"normalize": "normalized", "max_length": "truncate_prompt_tokens"},
         ),
         Operation(
             method="POST",
@@ -68,6 +69,7 @@ JINA = Dialect(
             summary="Rank documents by their relevance to a query",
             body=JinaRerankBody,
             answer=JinaRerankAnswer,
+            words=RANK_WORDS,
         ),
         Operation(
             method="POST",

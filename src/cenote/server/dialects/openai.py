@@ -5,43 +5,82 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Any, Literal
 
-from pydantic import BaseModel, Field
+from pydantic import BaseModel, ConfigDict, Field
 from starlette.responses import Response
 
 from cenote.engine import AsyncEngine
 from cenote.params import Output
 from cenote.server.answers import json_response
 from cenote.server.dialect import Call, Dialect, Operation
-from cenote.server.embed_request import EmbedBody, EmbedRequest, MultiVectorOptions
-from cenote.server.embedding import embed, embedding_items, encode, list_response, sparse_item, usage_of
-from cenote.server.encodings import Encoding, EncodingName
+from cenote.server.embed_request import EmbedBody, EmbedRequest, MultiVectorOptions, TextsOrChats
+from cenote.server.embedding import embed, embedding_items, encode, list_response, sparse_item, texts_or_chats, usage_of
+from cenote.server.encodings import Encoding, EncodingName, Endianness, byte_order
 from cenote.server.failures import Failure
-from cenote.server.schemas import Dimensions, EmbeddingsAnswer, ErrorBody, Ignored, Normalize, TextsOrIds
+from cenote.server.schemas import (
+    Dimensions,
+    EmbeddingsAnswer,
+    ErrorBody,
+    Ignored,
+    LateChunking,
+    Normalize,
+    Whole,
+    agreed,
+)
 from cenote.text.long_texts import LongTexts
 
-_TRUNCATE = {True: True, False: False, "END": True, "NONE": False}
 
+class EmbeddingsRequest(EmbedBody, TextsOrChats):
+    """Texts to embed. Only `input`, `model`, `encoding_format`, `dimensions` and `user` are OpenAI's own; those of
+    vLLM, whose clients ask the same path, are among the others.
+    """
 
-class EmbeddingsRequest(EmbedBody):
-    """Texts to embed. `input_type`, `prompt_name` and the fields after `user` go beyond OpenAI's."""
+    model_config = ConfigDict(json_schema_extra={"required": ["input"]})  # `messages` instead is vLLM's form
 
-    input: TextsOrIds
     encoding_format: EncodingName | None = Field(
         None, description="`float` (default), `base64` of little-endian float32, or smaller numbers."
     )
     dimensions: Dimensions = None
     user: Ignored = None
     normalize: Normalize = None
-    truncate: bool | Literal["END", "NONE"] | None = Field(
-        None, description="Cut texts over the limit at their end (default), or refuse them: false or NONE."
+    truncate: bool | Literal["START", "END", "NONE"] | None = Field(
+        None, description="Cut texts over the limit (default), at their START or END, or refuse them: false or NONE."
     )
     long_texts: LongTexts | None = Field(
         None, description="The same choice, or `chunk`: read a long text in blocks and average their vectors."
     )
-    chunk_overlap: int | None = Field(None, description="Tokens that neighbouring blocks share.")
+    chunk_overlap: Whole | None = Field(None, description="Tokens that neighbouring blocks share.")
     outputs: list[Output] | None = Field(
         None, description="What to give beside the dense `embedding` of each text, from the same pass."
     )
+    embed_dtype: Literal["float32", "float16"] | None = Field(None, description="Of base64.")
+    endianness: Endianness | None = Field(None, description="Of base64; by default little.")
+    late_chunking_params: LateChunking = None
+
+    def encoding(self) -> Encoding:
+        """Return how vectors are written."""
+        if self.encoding_format != "base64":
+            return Encoding.named(self.encoding_format)
+        return Encoding(
+            type="float16" if self.embed_dtype == "float16" else "float",
+            base64=True,
+            order=byte_order(self.endianness) if self.endianness else "little",
+        )
+
+    def embed_request(self, texts: Any, param: str) -> EmbedRequest:
+        """Return what is asked of `texts`, which came as the field `param`."""
+        side = {"START": "left", "END": "right"}.get(str(self.truncate))
+        return replace(
+            self.request(texts, [self.encoding()]),
+            texts_param=param,
+            dimensions=self.dimensions,
+            normalize=agreed(normalize=self.normalize, use_activation=self.use_activation),
+            truncate=None if self.truncate is None else self.truncate not in (False, "NONE"),
+            truncation_side=agreed(truncation_side=self.truncation_side, truncate=side),
+            truncate_prompt_tokens=self.truncate_prompt_tokens,
+            add_special_tokens=self.add_special_tokens,
+            long_texts=self.long_texts,
+            chunk_overlap=self.chunk_overlap,
+        )
 
 
 class Model(BaseModel):
@@ -66,18 +105,11 @@ class ModelList(BaseModel):
 async def create_embeddings(call: Call) -> Response:
     """Embed every item of `input` in one engine call."""
     body: EmbeddingsRequest = call.body
-    encoding = Encoding.named(body.encoding_format)
-    request = replace(
-        body.request(body.input, [encoding]),
-        dimensions=body.dimensions,
-        normalize=body.normalize,
-        truncate=None if body.truncate is None else _TRUNCATE[body.truncate],
-        long_texts=body.long_texts,
-        chunk_overlap=body.chunk_overlap,
-    )
+    request = body.embed_request(*await texts_or_chats(call, body, body.model))
     if body.outputs:
         return await _with_outputs(call, request, body.outputs)
     name, values = await embed(call, request)
+    (encoding,) = request.encodings
     items = embedding_items(encoding.rows(values, "encoding_format"), values.truncated, call)
     return list_response(items, name, usage_of(sum(values.num_tokens)))
 
@@ -122,6 +154,8 @@ def error_body(failed: Failure) -> dict[str, Any]:
     return {"error": failed.nested()}
 
 
+WORDS = {"max_length": "truncate_prompt_tokens", "template_values": "chat_template_kwargs"}
+
 OPENAI = Dialect(
     name="openai",
     operations=(
@@ -133,6 +167,7 @@ OPENAI = Dialect(
             summary="Embed texts",
             body=EmbeddingsRequest,
             answer=EmbeddingsAnswer,
+            words=WORDS,
         ),
         Operation(
             method="GET", path="/v1/models", handler=list_models, summary="List the served models", answer=ModelList

@@ -10,8 +10,9 @@ from starlette.responses import Response
 
 from cenote.errors import EngineClosedError
 from cenote.server.dialect import Call, Dialect, ErrorForm, Operation
-from cenote.server.dialects.openai import EmbeddingsRequest, create_embeddings
+from cenote.server.dialects.openai import WORDS, EmbeddingsRequest, create_embeddings
 from cenote.server.failures import Failure
+from cenote.server.ranking import RANK_WORDS
 from cenote.server.schemas import EmbeddingsAnswer, RequestBody
 from cenote.server.served import offers
 from cenote.server.tei_info import TeiInfo, info
@@ -76,7 +77,8 @@ async def openai_embeddings(call: Call) -> Response:
     body: EmbeddingsRequest = call.body
     if body.model not in call.models.names:
         body.model = call.models.fitting(None, offers("embed"))
-    body.normalize = body.normalize is not False
+    if body.normalize is None and body.use_activation is None:
+        body.normalize = True
     return await create_embeddings(call)
 
 
@@ -116,7 +118,14 @@ def _post(
 def _openai(path: str) -> Operation:
     errors = ErrorForm(openai_error_body, TeiOpenAIError)
     return _post(
-        path, openai_embeddings, "Embed texts", EmbeddingsRequest, EmbeddingsAnswer, is_own=True, errors=errors
+        path,
+        openai_embeddings,
+        "Embed texts",
+        EmbeddingsRequest,
+        EmbeddingsAnswer,
+        is_own=True,
+        errors=errors,
+        words=WORDS,
     )
 
 
@@ -126,7 +135,7 @@ def _health(path: str) -> Operation:
     )
 
 
-_RERANK_WORDS = {"documents": "texts"}
+_RERANK_WORDS = {"documents": "texts", **RANK_WORDS}
 
 TEI = Dialect(
     name="tei",

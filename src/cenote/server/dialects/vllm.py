@@ -2,18 +2,27 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 from pydantic import BaseModel
+from starlette.responses import Response
 
-from cenote.server.dialect import Dialect, Operation
+from cenote.server.cohere_vectors import CohereEmbedAnswer, CohereEmbedBody, embed_v2
+from cenote.server.dialect import Call, Dialect, Operation
+from cenote.server.dialects.cohere import EMBED_WORDS
+from cenote.server.dialects.openai import WORDS, ModelList, list_models
 from cenote.server.failures import Failure
+from cenote.server.ranking import RANK_WORDS
 from cenote.server.vllm_pooling import (
     VllmClassifyAnswer,
     VllmClassifyBody,
+    VllmEmbeddingsAnswer,
+    VllmEmbeddingsBody,
     VllmPoolingAnswer,
     VllmPoolingBody,
     classify,
+    embeddings,
     pooling,
 )
 from cenote.server.vllm_scores import VllmRankBody, VllmRankings, VllmScoreBody, VllmScores, rerank, score
@@ -61,6 +70,42 @@ def error_body(failed: Failure) -> dict[str, Any]:
     return {"error": {"message": failed.message, "type": kind, "param": failed.param, "code": code}}
 
 
+async def embed_as_cohere(call: Call) -> Response:
+    """Embed as Cohere's second version does, without Cohere's limit of texts."""
+    return await embed_v2(replace(call, exact=False))
+
+
+async def models(call: Call) -> Response:
+    """List the served models with what vLLM says of each."""
+    return await list_models(replace(call, exact=False))
+
+
+def _score(path: str, **more: Any) -> Operation:
+    return Operation(
+        method="POST",
+        path=path,
+        handler=score,
+        summary="Score pairs of a query and a document",
+        body=VllmScoreBody,
+        answer=VllmScores,
+        words=RANK_WORDS,
+        **more,
+    )
+
+
+def _rerank(path: str, **more: Any) -> Operation:
+    return Operation(
+        method="POST",
+        path=path,
+        handler=rerank,
+        summary="Rank documents",
+        body=VllmRankBody,
+        answer=VllmRankings,
+        words=RANK_WORDS,
+        **more,
+    )
+
+
 VLLM = Dialect(
     name="vllm",
     operations=(
@@ -72,7 +117,7 @@ VLLM = Dialect(
             body=VllmPoolingBody,
             answer=VllmPoolingAnswer,
             may_give_bytes=True,
-            words={"max_length": "truncate_prompt_tokens"},
+            words=WORDS,
         ),
         Operation(
             method="POST",
@@ -81,24 +126,41 @@ VLLM = Dialect(
             summary="Label texts",
             body=VllmClassifyBody,
             answer=VllmClassifyAnswer,
-            words={"max_length": "truncate_prompt_tokens"},
+            words=WORDS,
         ),
         Operation(
             method="POST",
-            path="/score",
-            aliases=("/v1/score",),
-            handler=score,
-            summary="Score pairs of a query and a document",
-            body=VllmScoreBody,
-            answer=VllmScores,
+            path="/v1/embeddings",
+            handler=embeddings,
+            summary="Embed texts",
+            body=VllmEmbeddingsBody,
+            answer=VllmEmbeddingsAnswer,
+            may_give_bytes=True,
+            words=WORDS,
+            is_own=True,
         ),
         Operation(
             method="POST",
-            path="/rerank",
-            handler=rerank,
-            summary="Rank documents",
-            body=VllmRankBody,
-            answer=VllmRankings,
+            path="/v2/embed",
+            handler=embed_as_cohere,
+            summary="Embed texts as Cohere does",
+            body=CohereEmbedBody,
+            answer=CohereEmbedAnswer,
+            words=EMBED_WORDS,
+            is_own=True,
+        ),
+        _score("/score", aliases=("/v1/score",)),
+        _score("/v1/score", is_own=True),
+        _rerank("/rerank"),
+        _rerank("/v1/rerank", is_own=True),
+        _rerank("/v2/rerank", is_own=True),
+        Operation(
+            method="GET",
+            path="/v1/models",
+            handler=models,
+            summary="List the served models",
+            answer=ModelList,
+            is_own=True,
         ),
         Operation(
             method="POST",
@@ -108,6 +170,7 @@ VLLM = Dialect(
             body=VllmTokenizeBody,
             answer=VllmTokens,
             marks=frozenset({"prompt", "messages"}),
+            words=WORDS,
         ),
         Operation(
             method="POST",

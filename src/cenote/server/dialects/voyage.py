@@ -6,6 +6,7 @@ from typing import Any
 
 from cenote.server.dialect import Dialect, Operation
 from cenote.server.failures import Failure
+from cenote.server.ranking import RANK_WORDS
 from cenote.server.schemas import DetailBody
 from cenote.server.voyage_ranks import VoyageRerankAnswer, VoyageRerankBody, rerank
 from cenote.server.voyage_vectors import (
@@ -41,7 +42,7 @@ VOYAGE = Dialect(
             body=VoyageEmbeddingsBody,
             answer=VoyageEmbeddingsAnswer,
             marks=frozenset({"output_dimension", "output_dtype", "truncation"}),
-            words=_WORDS,
+            words=_WORDS | {"max_length": "truncate_prompt_tokens"},
         ),
         Operation(
             method="POST",
@@ -61,7 +62,7 @@ VOYAGE = Dialect(
             body=VoyageRerankBody,
             answer=VoyageRerankAnswer,
             marks=frozenset({"top_k", "truncation"}),
-            words=_WORDS,
+            words=_WORDS | RANK_WORDS,
         ),
     ),
     error_body=error_body,
